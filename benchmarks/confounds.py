@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, between_subject_classification, load_bids, simulate_study
-from brainweave.study import SimulationSettings
-from brainweave.study.formats import sampling
+from brainweave.study import Cleaning, SimulationSettings
+from brainweave.study.formats import events
 
-ROOM = sampling.ROOM
+ROOM = events.ROOM
 DESIGNS = {
     "blocks": {},
     "events": {"design": "events"},
@@ -31,7 +31,7 @@ DESIGNS = {
 
 def accuracy(folder: Path, room: float, **options: Any) -> tuple[float, float]:
     """Return the accuracy, and the share that confounds and drifts explain."""
-    sampling.ROOM = room
+    events.ROOM = room
     study = load_bids(folder, **options)
     score = between_subject_classification(GDM(), study, protocol="joint").mean
     runs = [run for own in study.record["runs"].values() for run in own.values()]
@@ -46,7 +46,9 @@ def main(out: Path) -> None:
         if not folder.exists():
             made = {"n_subjects": 6, "n_voxels": 300, "n_runs": 4, "random_state": 1}
             simulate_study(**made, **options).to_bids(folder, raw=False)
-        none, _ = accuracy(folder, 0.0, confounds=None, high_pass=None)
+        none, _ = accuracy(
+            folder, 0.0, confounds=None, cleaning=Cleaning(high_pass=None)
+        )
         slow, _ = accuracy(folder, 0.0, confounds=None)
         beside, _ = accuracy(folder, ROOM, confounds=None)
         before, share = accuracy(folder, 0.0)

@@ -29,7 +29,7 @@ from brainweave.evaluation.classifiers import make_classifier
 from brainweave.evaluation.grid import GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
-from brainweave.study.simulation.designs import SimulationSettings
+from brainweave.study.simulation.engine import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
 

@@ -445,12 +445,11 @@ class Events:
         self.path = folder / "events.tsv"
 
     def try_one(self, rng):
-        from brainweave.study.formats.events import read_events
-        from brainweave.study.formats.sampling import plan_samples
+        from brainweave.study.formats.events import plan_samples, read_events
 
         self.path.write_bytes(change_table(self.text, rng))
         stimulus = rng.choice([None, "stim_file"])
-        events = read_events(self.path, stimulus=stimulus, ignore=["rest"])
+        events = read_events(self.path, stimulus=stimulus)
         kind = rng.choice(["volumes", "blocks", "trials", "trials-lss"])
         plan = plan_samples(events, 20, 2.0, samples=kind)
         made = plan.apply(np.ones((20, 2)))
@@ -529,7 +528,7 @@ class Confounds:
     """Tables of confounds and their sidecars, as fMRIPrep writes them."""
 
     def __init__(self, folder):
-        from brainweave.study.formats.bids_files import open_dataset
+        from brainweave.study.formats.bids import open_dataset
 
         study = bw.simulate_study(n_subjects=1, n_voxels=20, n_runs=1, categories=2)
         study.to_bids(folder / "data", raw=False, image_dtype="float32")
@@ -540,7 +539,7 @@ class Confounds:
         self.good = self.table.read_text(), json.loads(self.sidecar.read_text())
 
     def try_one(self, rng):
-        from brainweave.study.formats.bids_files import read_confounds
+        from brainweave.study.formats.bids import read_confounds
         from brainweave.study.formats.runs import confound_columns
 
         text, about = self.good
@@ -629,7 +628,7 @@ class Matlab:
 
     def try_one(self, rng):
         from brainweave._core.exceptions import StudyError
-        from brainweave.study.formats import matlab, matlab_reader
+        from brainweave.study.formats import matlab
 
         self.path.write_bytes(change_bytes(rng.choice(self.good), rng))
         pid = os.fork()
@@ -639,7 +638,7 @@ class Matlab:
             resource.setrlimit(resource.RLIMIT_CPU, (5, 5))  # users have a timer
             try:
                 with answer.open("wb") as out:
-                    matlab_reader.main(str(self.path), out)
+                    matlab.write_variables(str(self.path), out)
             except (Exception, SystemExit):
                 os._exit(1)
             os._exit(0)

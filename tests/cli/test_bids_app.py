@@ -357,16 +357,16 @@ def test_a_sidecar_that_was_removed_is_written_again(app):
 
 
 def test_the_dataset_is_listed_once(app, monkeypatch):
-    from brainweave.study.formats import bids_files
+    from brainweave.study.formats import bids
 
     calls = []
-    plain = bids_files._all_runs
+    plain = bids._bold_files
 
-    def counted(dataset):
-        calls.append(dataset)
-        return plain(dataset)
+    def counted(folder):
+        calls.append(folder)
+        return plain(folder)
 
-    monkeypatch.setattr(bids_files, "_all_runs", counted)
+    monkeypatch.setattr(bids, "_bold_files", counted)
     app("participant")
     assert len(calls) == 1
 

@@ -256,12 +256,12 @@ def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):
 # -- what is asked for in other ways ---------------------------------------------------
 
 
-def test_a_dataset_that_is_there_is_replaced_on_demand_only(tmp_path, call):
+def test_a_dataset_that_is_there_is_never_replaced(tmp_path, call):
     small = ("--bids", "--n-subjects", 2, "--n-voxels", 30, "--n-runs", 2, "-q")
     call("simulate", tmp_path / "b", *small)
-    _, said = call("simulate", tmp_path / "b", *small, code=2)
-    assert "--overwrite" in said
-    call("simulate", tmp_path / "b", *small, "--overwrite")
+    for more in ((), ("--overwrite",)):
+        _, said = call("simulate", tmp_path / "b", *small, *more, code=2)
+        assert "is not empty" in said
 
 
 def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
@@ -291,7 +291,7 @@ def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
 
 
 def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
-    from brainweave.study.public import openneuro
+    from brainweave.study import public
 
     asked = {}
 
@@ -299,7 +299,7 @@ def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
         asked.update(options)
         return tmp_path / "ds000105"
 
-    monkeypatch.setattr(openneuro, "fetch_openneuro", download)
+    monkeypatch.setattr(public, "fetch_openneuro", download)
     chosen = ("--participant-label", "1", "--task", "objectviewing", "-q")
     shown, _ = call("fetch", "DS000105", *chosen)
     assert shown == f"{tmp_path / 'ds000105'}\n"
@@ -311,9 +311,9 @@ def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
     ("labels", "want"), [((), None), (("sub-2", "4"), [2, 4])], ids=["all", "some"]
 )
 def test_subjects_of_haxby_are_numbers(tmp_path, call, monkeypatch, labels, want):
-    from brainweave.study.public import datasets
+    from brainweave.study import public
 
-    monkeypatch.setattr(datasets, "haxby_plan", lambda **options: options["subjects"])
+    monkeypatch.setattr(public, "haxby_plan", lambda **options: options["subjects"])
     chosen = [word for label in labels for word in ("--participant-label", label)]
     shown, _ = call("fetch", "haxby", "--dry-run", *chosen)
     assert shown == f"{want}\n"

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, PaperGDM, Study, Subject, between_subject_classification
 from brainweave._core.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.evaluation.splits import match_study
-from brainweave.study.simulation.designs import SimulationSettings
+from brainweave.study.simulation.engine import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 from reproduction import (
     METHODS,

@@ -10,12 +10,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import (
+    Cleaning,
+    EventRules,
+    Sampling,
     SimulationSettings,
     SurfaceSpace,
     load_bids,
     simulate_study,
 )
-from brainweave.study.formats.bids_files import open_dataset
+from brainweave.study.formats.bids import open_dataset
 from brainweave.study.provenance import describe_record
 
 OPTIONS = {
@@ -26,6 +29,7 @@ OPTIONS = {
     "settings": SimulationSettings(n_nuisance=15, duration=10.0),
 }
 FMRIPREP = "derivatives/fmriprep"
+NO_FILTER = Cleaning(high_pass=None)
 UNCLEAN = {"detrend": False, "standardize": None, "filter": False}
 BOLD = "sub-{s}_task-objects_run-{r}_space-T1w_desc-preproc_bold.nii.gz"
 
@@ -78,7 +82,7 @@ def test_derivatives_can_be_opened_by_themselves(untouched, study):
 
 
 def test_raw_images_are_read_in_native_space_with_computed_masks(untouched, study):
-    loaded = load_bids(untouched, derivatives=None, high_pass=None)
+    loaded = load_bids(untouched, derivatives=None, cleaning=NO_FILTER)
     assert [s.labels.tolist() for s in loaded] == [s.labels.tolist() for s in study]
     assert len({s.n_voxels for s in loaded}) > 1
     for one, two, mask in zip(loaded, study, study.truth.masks, strict=True):
@@ -118,7 +122,9 @@ def test_column_of_category_and_stimulus_is_a_choice(dataset):
 def test_without_labels_every_volume_is_a_sample(dataset):
     for path in dataset.rglob("*_events.tsv"):
         path.unlink()
-    loaded = load_bids(dataset, label=None, moments=True, confounds=None)
+    loaded = load_bids(
+        dataset, label=None, events=EventRules(moments=True), confounds=None
+    )
     n_volumes = sum(nib.load(bold(dataset, "01", r)).shape[3] for r in (1, 2))
     assert loaded[0].n_samples == n_volumes
     assert loaded[0].labels is None
@@ -194,12 +200,12 @@ def test_given_masks_are_used(untouched, study, tmp_path):
         {"confounds": ("motion", "high_pass")},
         {"confounds": ["csf", "trans_x_derivative1"]},
         {"confounds": {"strategy": ("motion",), "motion": "basic"}},
-        {"confounds": None, "detrend": True, "standardize": "zscore"},
-        {"confounds": None, "high_pass": 0.01, "smoothing_fwhm": 12.0},
+        {"confounds": None, "cleaning": Cleaning(True, "zscore")},
+        {"confounds": None, "cleaning": Cleaning(high_pass=0.01, smoothing_fwhm=12)},
     ],
 )
 def test_every_way_of_cleaning_changes_the_samples(untouched, options):
-    off = {"confounds": None, "high_pass": None}
+    off = {"confounds": None, "cleaning": NO_FILTER}
     plain = load_bids(untouched, subjects=["01"], **off)[0]
     cleaned = load_bids(untouched, subjects=["01"], **options)[0]
     assert np.isfinite(cleaned.data()).all()
@@ -226,12 +232,16 @@ def test_confounds_are_fitted_with_a_level_per_event(
 
     one = {"subjects": ["01"], "runs": [1]}
     named = {"confounds": ["csf", "trans_x"], "samples": samples}
-    loaded = load_bids(untouched, **named, **one, **options)
+    loaded = load_bids(untouched, **named, **one, cleaning=Cleaning(**options))
     run = loaded[0].samples.runs[0]
     counts = loaded.record["runs"]["01"]["1"]
     assert counts["levels"] == 4  # three blocks, and the rest
     plain = load_bids(
-        untouched, confounds=None, keep_rest=True, **{**one, "high_pass": None}
+        untouched,
+        confounds=None,
+        sampling=Sampling(keep_rest=True),
+        cleaning=NO_FILTER,
+        **one,
     )[0]
     levels, n = np.asarray(run.levels), counts["volumes"]
     cosines = np.cos(
@@ -256,7 +266,7 @@ def test_confounds_are_fitted_with_a_level_per_event(
 def test_cosines_of_fmriprep_are_not_removed_twice(untouched):
     one = {"subjects": ["01"], "runs": [1]}
     loaded = load_bids(untouched, **one)  # simple: with fMRIPrep's cosines
-    without = load_bids(untouched, high_pass=None, **one)
+    without = load_bids(untouched, cleaning=NO_FILTER, **one)
     assert any(name.startswith("cosine") for name in loaded.record["confounds"])
     assert_array_equal(loaded[0].data(), without[0].data())
     assert loaded.record["settings"]["high_pass"] is None
@@ -293,7 +303,9 @@ def test_without_room_confounds_are_removed_as_nilearn_does(untouched):
     assert counts["levels"] == 0
     assert run.levels is None
     assert counts["nuisance"] > counts["volumes"] / 2 - 4
-    plain = load_bids(untouched, confounds=None, keep_rest=True, **chosen)[0]
+    plain = load_bids(
+        untouched, confounds=None, sampling=Sampling(keep_rest=True), **chosen
+    )[0]
     expected = clean(plain.data(), confounds=run.confounds, **UNCLEAN)
     assert_allclose(loaded[0].data(), expected[run.plan.rows], atol=1e-3)
 
@@ -423,15 +435,13 @@ def test_events_after_the_scan_are_an_error(dataset):
 def test_mask_of_another_shape_or_affine_is_refused(untouched, study):
     mask = study.truth.masks[0].astype(np.uint8)
     cut = nib.Nifti1Image(mask[1:], study.truth.affine)
-    with pytest.raises(StudyError, match=r"'01'.*its mask.*resample_mask=True"):
+    with pytest.raises(StudyError, match=r"'01'.*its mask.*resample_to_img"):
         load_bids(untouched, mask=cut)
     moved = study.truth.affine.copy()
     moved[0, 3] += 5
     shifted = nib.Nifti1Image(mask, moved)
     with pytest.raises(StudyError, match="same shape but other affines"):
         load_bids(untouched, mask=shifted)
-    resampled = load_bids(untouched, mask=shifted, resample_mask=True)
-    assert resampled[0].n_voxels > 0.5 * mask.sum()
 
 
 def test_voxels_that_are_not_numbers_are_refused_or_zeroed(dataset, study):
@@ -444,7 +454,7 @@ def test_voxels_that_are_not_numbers_are_refused_or_zeroed(dataset, study):
     loaded = load_bids(dataset, confounds=None)
     with pytest.raises(StudyError, match=r"run-1.*1 of \d+ voxels.*nan=\"zero\""):
         loaded[0].data()
-    zeroed = load_bids(dataset, confounds=None, nan="zero")[0]
+    zeroed = load_bids(dataset, confounds=None, cleaning=Cleaning(nan="zero"))[0]
     assert_allclose(zeroed.data()[zeroed.runs == 1, 5], 0, atol=0)
 
 
@@ -571,10 +581,10 @@ def test_repetition_time_that_cannot_be_is_refused(dataset, value, message):
 
 def test_given_repetition_time_overrules_the_files(dataset, study):
     set_repetition_time(dataset, 2500)
-    loaded = load_bids(dataset, t_r=2.5)
+    loaded = load_bids(dataset, sampling=Sampling(t_r=2.5))
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
     with pytest.raises(InputError, match="t_r='slow'"):
-        load_bids(dataset, t_r="slow")
+        load_bids(dataset, sampling=Sampling(t_r="slow"))
 
 
 def change_events(root, change):
@@ -624,7 +634,8 @@ def test_record_says_what_was_done(dataset, tmp_path):
 
     for path in dataset.rglob("sub-02_task-objects_run-1*"):
         path.unlink()
-    loaded = load_bids(dataset, ignore="cat", scrub=0.5, smoothing_fwhm=6.0)
+    how = {"events": EventRules(ignore="cat"), "cleaning": Cleaning(smoothing_fwhm=6.0)}
+    loaded = load_bids(dataset, scrub=0.5, **how)
     record = loaded.record
     assert record["settings"]["ignore"] == ["cat"]
     assert record["settings"]["confounds"] == "simple"
@@ -656,7 +667,7 @@ def test_scrubbed_volumes_are_those_that_any_rule_leaves_out(dataset):
     table.to_csv(path, sep="\t", index=False, na_rep="n/a")
     dvars = {"strategy": ("scrub",), "scrub": 0, "fd_threshold": 9}
     dvars["std_dvars_threshold"] = 2
-    options = {"subjects": "01", "runs": 1, "keep_rest": True}
+    options = {"subjects": "01", "runs": 1, "sampling": Sampling(keep_rest=True)}
     loaded = load_bids(dataset, confounds=dvars, scrub=2.0, **options)
     volumes = np.arange(loaded.record["runs"]["01"]["1"]["volumes"])
     assert loaded.record["runs"]["01"]["1"]["scrubbed"] == 2

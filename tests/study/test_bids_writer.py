@@ -12,10 +12,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import SimulationSettings, load_bids, simulate_study
+from brainweave.study import (
+    Cleaning,
+    EventRules,
+    Sampling,
+    SimulationSettings,
+    load_bids,
+    simulate_study,
+)
 from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
 
-UNCLEANED = {"confounds": None, "high_pass": None}
+UNCLEANED = {"confounds": None, "cleaning": Cleaning(high_pass=None)}
 QUICK = SimulationSettings(n_nuisance=15, duration=10.0)
 SMALL = {
     "n_subjects": 2,
@@ -56,13 +63,16 @@ def test_written_study_reads_back_the_same(tmp_path, image_dtype, tolerance):
             {"missing_samples": 0.2, "missing_runs": 1, "missing_categories": 1},
             {"scrub": 0.5},
         ),
-        ({"settings": replace(QUICK, keep_rest=True)}, {"keep_rest": True}),
-        ({"design": "movie"}, {"moments": True}),
+        (
+            {"settings": replace(QUICK, keep_rest=True)},
+            {"sampling": Sampling(keep_rest=True)},
+        ),
+        ({"design": "movie"}, {"events": EventRules(moments=True)}),
         (BLOCKS, {"samples": "blocks"}),
         ({**BLOCKS, "missing_samples": 0.3}, {"samples": "blocks"}),
         (
             {"design": "events", "settings": replace(QUICK, hrf_delay=4.0, tr=1.5)},
-            {"hrf_delay": 4.0},
+            {"sampling": Sampling(hrf_delay=4.0)},
         ),
         ({"n_voxels": 150}, {"space": "MNI152NLin2009cAsym"}),
     ],
@@ -120,7 +130,7 @@ def test_confounds_remove_real_noise(tmp_path):
     made = {**SMALL, "settings": replace(QUICK, keep_rest=True)}
     study = simulate_study(**made)
     folder = study.to_bids(tmp_path / "out", raw=False)
-    cleaned = load_bids(folder, confounds="simple", keep_rest=True)
+    cleaned = load_bids(folder, confounds="simple", sampling=Sampling(keep_rest=True))
     for one, two in zip(study, cleaned, strict=True):
         before, after = (x.data()[x.runs == 1].var(axis=0).mean() for x in (one, two))
         assert after < 0.5 * before
@@ -169,53 +179,9 @@ def test_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     with pytest.raises(StudyError, match="mine is not empty"):
         study.to_bids(tmp_path / "mine")
-    with pytest.raises(StudyError, match="something other than a simulated dataset"):
-        study.to_bids(tmp_path / "mine", overwrite=True)
     with pytest.raises(StudyError, match="is a file"):
         study.to_bids(tmp_path / "mine" / "thesis.txt")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
-
-
-def test_dataset_can_be_replaced(tmp_path):
-    simulate_study(**SMALL).to_bids(tmp_path / "out")
-    smaller = simulate_study(**{**SMALL, "n_subjects": 1})
-    smaller.to_bids(tmp_path / "out", overwrite=True)
-    assert not (tmp_path / "out" / "sub-02").exists()
-
-
-def test_replacing_a_dataset_removes_only_what_was_written(tmp_path):
-    out = tmp_path / "out"
-    simulate_study(**SMALL).to_bids(out)
-    mine = ["notes.txt", "sub-02/func/mine.txt", "derivatives/glm/result.txt"]
-    for name in mine:
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).write_text("precious")
-    smaller = simulate_study(**{**SMALL, "n_subjects": 1})
-    smaller.to_bids(out, overwrite=True)
-    assert [(out / name).read_text() for name in mine] == ["precious"] * 3
-    left = [p.name for p in (out / "sub-02").rglob("*") if p.is_file()]
-    assert left == ["mine.txt"]
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_dataset_from_elsewhere_is_never_replaced(tmp_path):
-    scanned = tmp_path / "scanned"
-    scanned.mkdir()
-    (scanned / "dataset_description.json").write_text('{"Name": "years of work"}')
-    with pytest.raises(StudyError, match="does not delete"):
-        simulate_study(**SMALL).to_bids(scanned, overwrite=True)
-    assert [p.name for p in scanned.iterdir()] == ["dataset_description.json"]
-
-
-def test_a_list_of_files_cannot_name_files_outside(tmp_path):
-    out = tmp_path / "out"
-    simulate_study(**SMALL).to_bids(out)
-    (tmp_path / "thesis.txt").write_text("precious")
-    listed = out / "code" / "brainweave_files.json"
-    files = ["../thesis.txt", *json.loads(listed.read_text())["files"]]
-    listed.write_text(json.dumps({"files": files}))
-    simulate_study(**SMALL).to_bids(out, overwrite=True)
-    assert (tmp_path / "thesis.txt").read_text() == "precious"
 
 
 def test_images_of_double_precision(tmp_path):

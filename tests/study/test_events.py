@@ -29,7 +29,7 @@ def test_reading_sorts_by_onset_and_drops_rest(tmp_path):
         "onset\tduration\ttrial_type\tstim_file\n"
         "8\t2\thouse\th.png\n0\t2\tface\tf.png\n4\tn/a\trest\tn/a\n6\t1\tn/a\tx.png\n",
     )
-    events = read_events(path, stimulus="stim_file", ignore=["rest"])
+    events = read_events(path, stimulus="stim_file")
     assert events.label.tolist() == ["face", "house"]
     assert events.stimulus.tolist() == ["f.png", "h.png"]
     assert_allclose(events.onset, [0, 8], atol=0)
@@ -90,7 +90,6 @@ PRESSED = Events.from_rows([(0, 10, "face"), (4, 0, "press"), (12, 0, "press")])
     ("overlap", "shown"),
     [
         ("longest", [0, 0, 0, 0, 0, -1, 2]),
-        ("last", [0, 0, 1, 0, 0, -1, 2]),
         ("drop", [0, 0, -1, 0, 0, -1, 2]),
     ],
 )
@@ -99,9 +98,7 @@ def test_volumes_under_two_events_follow_the_rule(overlap, shown):
     assert found.tolist() == shown
 
 
-def test_volumes_under_two_events_can_be_an_error():
-    with pytest.raises(StudyError, match=r"1 volumes .* volume 2 \(face, press\)"):
-        match_volumes(PRESSED, 7, 2.0, hrf_delay=0.0, overlap="error")
+def test_other_rules_are_refused():
     with pytest.raises(InputError, match="overlap of EventRules must be one of"):
         EventRules(overlap="first")
 
@@ -128,8 +125,11 @@ def test_labels_that_no_analysis_takes_for_stimuli_are_left_out(label, stays):
     assert kept.label.tolist() == ([label] if stays else []) + ["face"]
     assert sum(kept.left_out.values()) == (not stays)
     if label not in ("n/a", "NaN"):
-        assert events.stimuli(keep=[label]).label.tolist() == [label, "face"]
-        assert label not in events.stimuli(ignore=[label]).label.tolist()
+        assert events.stimuli(EventRules(keep=[label])).label.tolist() == [
+            label,
+            "face",
+        ]
+        assert label not in events.stimuli(EventRules(ignore=[label])).label.tolist()
 
 
 def test_a_label_is_not_both_ignored_and_kept():
@@ -142,7 +142,10 @@ def test_one_ignored_label_needs_no_list(tmp_path):
         tmp_path / "events.tsv",
         "onset\tduration\ttrial_type\n0\t2\tpress\n4\t2\tface\n6\t2\tp\n",
     )
-    assert read_events(path, ignore="press").label.tolist() == ["face", "p"]
+    assert read_events(path, rules=EventRules(ignore="press")).label.tolist() == [
+        "face",
+        "p",
+    ]
 
 
 def test_event_shorter_than_a_volume_has_one():

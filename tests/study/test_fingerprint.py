@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brainweave.study.source import RowView
 from brainweave.study.study import Study, Subject
-from brainweave.study.subject import BLOCK, N_BLOCKS, WHOLE, fingerprint
+from brainweave.study.subject import BLOCK, N_BLOCKS, WHOLE, RowView, fingerprint
 
 
 def subject(id: str = "01", **changes: object) -> Subject:

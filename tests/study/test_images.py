@@ -6,7 +6,6 @@ import zlib
 import nibabel as nib
 import numpy as np
 import pytest
-from nilearn.maskers import NiftiMasker
 from nilearn.masking import apply_mask, unmask
 from nilearn.signal import clean
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,7 +17,6 @@ from brainweave.study.formats.images import (
     load_cifti,
     load_gifti,
     load_nifti,
-    mask_on_grid,
 )
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run, read_run
 from brainweave.study.provenance import describe_record
@@ -90,18 +88,6 @@ def test_files_in_a_list_say_by_their_names_whose_they_are(files, tmp_path):
         load_nifti([nib.load(named[0])], mask=masks["a"])
 
 
-def test_a_masker_stands_for_its_mask_and_for_nothing_else(files):
-    paths, masks = files
-    fitted = NiftiMasker(mask_img=str(masks["a"])).fit()
-    want = load_nifti(paths, mask=masks["a"])["a"].data()
-    assert_array_equal(load_nifti(paths, mask=fitted)["a"].data(), want)
-    with pytest.raises(InputError, match=r"The masker .* is not fitted"):
-        load_nifti(paths, mask=NiftiMasker(mask_img=str(masks["a"])))
-    smooth = NiftiMasker(mask_img=str(masks["a"]), smoothing_fwhm=4).fit()
-    with pytest.raises(InputError, match="also asks for smoothing_fwhm"):
-        load_nifti(paths, mask=smooth)
-
-
 def test_only_headers_are_read_at_first(files, monkeypatch):
     paths, masks = files
     mask_shapes = []
@@ -165,8 +151,8 @@ def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
 
     paths, masks = files
     confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))], "b": None}
-    options = {"detrend": True, "standardize": "zscore", "confounds": confounds}
-    study = load_nifti(paths, mask=masks, **options)
+    how = Cleaning(detrend=True, standardize="zscore")
+    study = load_nifti(paths, mask=masks, confounds=confounds, cleaning=how)
     raw = apply_mask(str(paths["a"][1]), str(masks["a"]))
     expected = clean(
         raw,
@@ -183,17 +169,21 @@ def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
 def test_filters_know_the_repetition_time(rng):
     image = make_volume(rng, 60)
     mask = make_mask(rng)
-    study = load_nifti({"a": image}, mask=mask, high_pass=0.05)
+    study = load_nifti({"a": image}, mask=mask, cleaning=Cleaning(high_pass=0.05))
     values = study["a"].data()
     slow = np.abs(np.fft.rfft(values - values.mean(0), axis=0))[1:4].mean()
-    raw = load_nifti({"a": image}, mask=mask, high_pass=None)["a"].data()
+    raw = load_nifti({"a": image}, mask=mask, cleaning=Cleaning(high_pass=None))[
+        "a"
+    ].data()
     assert slow < 0.3 * np.abs(np.fft.rfft(raw - raw.mean(0), axis=0))[1:4].mean()
-    with pytest.raises(InputError, match=r"low_pass=0.3 Hz is not below .*0.25 Hz"):
-        load_nifti({"a": image}, mask=mask, low_pass=0.3)["a"].data()
+    with pytest.raises(InputError, match=r"high_pass=0.3 Hz is not below .*0.25 Hz"):
+        load_nifti({"a": image}, mask=mask, cleaning=Cleaning(high_pass=0.3))
     unknown = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE)
     unknown.header["pixdim"][4] = 0
     with pytest.raises(InputError, match=r"states no repetition time.*Give t_r"):
-        load_nifti({"a": unknown}, mask=mask, high_pass=0.05)["a"].data()
+        load_nifti({"a": unknown}, mask=mask, cleaning=Cleaning(high_pass=0.05))[
+            "a"
+        ].data()
 
 
 def with_drift(image, size=300.0):
@@ -219,7 +209,7 @@ def test_slow_drifts_are_removed_by_default_where_the_repetition_time_is_known(r
     assert default.record["settings"]["high_pass"] == 1 / 128
     filters = dict(describe_record(default.record))["filters"]
     assert filters == "high-pass 0.0078 Hz (cosines)"
-    off = load_nifti({"a": image}, mask=mask, high_pass=None)
+    off = load_nifti({"a": image}, mask=mask, cleaning=Cleaning(high_pass=None))
     assert drift_left(off) > 250
     assert off.record["settings"]["high_pass"] is None
     assert dict(describe_record(off.record))["filters"] == "none"
@@ -274,7 +264,9 @@ def test_smoothing_is_that_of_nilearn(rng):
     from nilearn.image import smooth_img
 
     image, mask = make_volume(rng, 3), make_mask(rng)
-    smooth = load_nifti({"a": image}, mask=mask, smoothing_fwhm=4.0)["a"].data()
+    smooth = load_nifti({"a": image}, mask=mask, cleaning=Cleaning(smoothing_fwhm=4.0))[
+        "a"
+    ].data()
     expected = apply_mask(smooth_img(image, 4.0), mask)
     assert_allclose(smooth, expected, rtol=1e-5)
 
@@ -344,17 +336,6 @@ def test_a_mask_of_another_affine_is_named_with_the_distance(files, rng):
     load_nifti(paths, mask=make_mask(rng, affine=AFFINE + 1e-6))
 
 
-def test_a_mask_can_be_put_on_the_grid(rng):
-    fine = nib.Nifti1Image(
-        np.ones((10, 12, 12), np.uint8), AFFINE @ np.diag([0.5, 0.5, 1, 1])
-    )
-    image = make_volume(rng)
-    on_grid = mask_on_grid(fine, image)
-    assert on_grid.shape == SHAPE
-    study = load_nifti({"a": image}, mask=fine, resample_mask=True)
-    assert study["a"].n_voxels == np.prod(SHAPE)
-
-
 def test_an_empty_or_four_dimensional_mask_is_refused(files, rng):
     paths, _ = files
     empty = nib.Nifti1Image(np.zeros(SHAPE, np.uint8), AFFINE)
@@ -379,7 +360,9 @@ def test_nan_voxels_are_an_error_or_zero(rng):
     n = int(np.asarray(mask.dataobj).sum())
     with pytest.raises(StudyError, match=rf"1 of {n} voxels in the mask are NaN.*nan="):
         load_nifti({"a": bad}, mask=mask)["a"].data()
-    filled = load_nifti({"a": bad}, mask=mask, nan="zero")["a"].data()
+    filled = load_nifti({"a": bad}, mask=mask, cleaning=Cleaning(nan="zero"))[
+        "a"
+    ].data()
     clean = load_nifti({"a": image}, mask=mask)["a"].data()
     assert_array_equal(filled[:, 3], 0)
     assert_array_equal(np.delete(filled, 3, 1), np.delete(clean, 3, 1))
@@ -451,7 +434,9 @@ def test_a_mask_is_not_computed_from_a_damaged_image(rng, tmp_path):
     with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
         load_nifti({"a": path})
     with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
-        load_nifti({"a": path}, mask=make_mask(rng), smoothing_fwhm=3)["a"].data()
+        load_nifti(
+            {"a": path}, mask=make_mask(rng), cleaning=Cleaning(smoothing_fwhm=3)
+        )["a"].data()
 
 
 def test_a_compressed_image_is_decompressed_once(rng, tmp_path, monkeypatch):
@@ -492,7 +477,9 @@ def test_magnitudes_that_no_image_has_are_refused_by_name(rng, tmp_path, value):
     data[tuple(np.argwhere(np.asarray(mask.dataobj) > 0)[2])][1] = value
     nib.save(nib.Nifti1Image(data, AFFINE), tmp_path / "run.nii")
     for nan in ("error", "zero"):
-        study = load_nifti({"a": tmp_path / "run.nii"}, mask=mask, nan=nan)
+        study = load_nifti(
+            {"a": tmp_path / "run.nii"}, mask=mask, cleaning=Cleaning(nan=nan)
+        )
         with pytest.raises(StudyError, match=r"run.nii' has a value .* in voxel 2;"):
             study["a"].data()
 
@@ -512,19 +499,24 @@ def test_missing_and_foreign_files_are_named(rng, tmp_path):
         ({"files": []}, TypeError, "must map subject ids to files"),
         ({"files": {}}, StudyError, "No files were given"),
         ({"files": {"a": []}}, StudyError, "'a' has no files"),
-        ({"files": {"a": "x"}, "detrend_": True}, TypeError, "Unknown option"),
-        ({"files": {"a": "x"}, "nan": "drop"}, InputError, "nan of Cleaning.*'zero'"),
-        (
-            {"files": {"a": "x"}, "standardize": True},
-            InputError,
-            "standardize of .*'psc'",
-        ),
-        ({"files": {"a": "x"}, "low_pass": -1}, InputError, "low_pass must be above"),
     ],
 )
 def test_wrong_arguments_are_explained(rng, call, error, message):
     with pytest.raises(error, match=message):
         load_nifti(**call, mask=make_mask(rng))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"nan": "drop"}, "nan of Cleaning.*'zero'"),
+        ({"standardize": True}, "standardize of .*'psc'"),
+        ({"high_pass": -1}, "high_pass must be above"),
+    ],
+)
+def test_wrong_settings_are_explained(setting, message):
+    with pytest.raises(InputError, match=message):
+        Cleaning(**setting)
 
 
 @pytest.mark.parametrize(
@@ -646,7 +638,9 @@ def test_cifti_in_and_out(rng, tmp_path, kind):
 def test_cifti_structures_can_be_chosen(rng, tmp_path):
     nib.save(make_cifti(rng), tmp_path / "x.dtseries.nii")
     study = load_cifti(
-        {"a": tmp_path / "x.dtseries.nii"}, structures=["cortex_left"], detrend=True
+        {"a": tmp_path / "x.dtseries.nii"},
+        structures=["cortex_left"],
+        cleaning=Cleaning(detrend=True),
     )
     assert study["a"].data().shape == (6, 10)
     image = to_image(study["a"].space, np.arange(10.0))
@@ -664,8 +658,9 @@ def test_cifti_with_other_brain_models_is_refused(rng, tmp_path):
         load_cifti({"a": [tmp_path / "x.dtseries.nii", tmp_path / "y.dtseries.nii"]})
     with pytest.raises(StudyError, match="is a Nifti1Image, not a Cifti2Image"):
         load_cifti({"a": make_volume(rng)})
+    smooth = Cleaning(smoothing_fwhm=2)
     with pytest.raises(InputError, match="works on volumes only"):
-        load_cifti({"a": tmp_path / "x.dtseries.nii"}, smoothing_fwhm=2)["a"].data()
+        load_cifti({"a": tmp_path / "x.dtseries.nii"}, cleaning=smooth)["a"].data()
 
 
 # --- GIfTI ------------------------------------------------------------------------

@@ -283,14 +283,12 @@ def test_cells_of_cells_and_absurd_sizes_are_refused(tmp_path):
 def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
     path = tmp_path / "x.mat"
     savemat(path, {"data": np.zeros((2, 3, 4))})
-    crash = tmp_path / "matlab_reader.py"
-    crash.write_text("import os; print('PK', flush=True); os.abort()")
-    monkeypatch.setattr(
-        "brainweave.study.formats.matlab.__file__", str(tmp_path / "m.py")
-    )
+    reader = "brainweave.study.formats.matlab._READER"
+    crash = "import os; print('PK', flush=True); os.abort()"
+    monkeypatch.setattr(reader, crash)
     with pytest.raises(StudyError, match=r"x.mat' .*the reader crashed"):
         load_matlab(path)
-    crash.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(reader, "import time; time.sleep(60)")
     monkeypatch.setattr("brainweave.study.formats.matlab._MIN_TIMEOUT", 0.2)
     with pytest.raises(StudyError, match=r"x.mat' .*the reader did not finish"):
         load_matlab(path)
@@ -338,8 +336,7 @@ def test_file_that_crashes_the_reader_is_one_clear_error(tmp_path):
 MUTANTS = """
 import io, sys, random
 sys.path[:0] = {path!r}
-from brainweave.study.formats.matlab import unpack
-from brainweave.study.formats.matlab_reader import main
+from brainweave.study.formats.matlab import unpack, write_variables
 good = open({good!r}, "rb").read()
 for number in range(int(sys.argv[1]), {count}):
     rng = random.Random(number)
@@ -350,7 +347,7 @@ for number in range(int(sys.argv[1]), {count}):
         file.write(data)
     try:
         out = io.BytesIO()
-        main({good!r} + ".mutant", out)
+        write_variables({good!r} + ".mutant", out)
     except Exception:
         pass
     else:

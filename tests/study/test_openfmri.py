@@ -8,11 +8,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.formats.events import Events
+from brainweave.study import Cleaning, EventRules, Sampling
+from brainweave.study.formats.events import Events, plan_samples
 from brainweave.study.formats.openfmri import load_openfmri
-from brainweave.study.formats.sampling import plan_samples
 
 BRAIN = "masks/25mm/brain.nii.gz"
+WHOLE = {"sampling": Sampling(keep_rest=True), "cleaning": Cleaning(high_pass=None)}
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def load(root, **options):
 
 
 def test_real_data_have_the_right_shape_labels_and_runs(haxby, mini_haxby):
-    study = load(haxby, keep_rest=True, hrf_delay=0.0)
+    study = load(haxby, sampling=Sampling(keep_rest=True, hrf_delay=0.0))
     assert study.name == "haxby2001"
     assert study.ids == ["sub001"]
     subject = study[0]
@@ -60,7 +61,7 @@ def test_real_data_have_the_right_shape_labels_and_runs(haxby, mini_haxby):
 
 
 def test_real_samples_are_the_masked_volumes(haxby):
-    subject = load(haxby, keep_rest=True, runs=[1, 2], high_pass=None)[0]
+    subject = load(haxby, runs=[1, 2], **WHOLE)[0]
     image = nib.load(haxby / "sub001/BOLD/task001_run002/bold_25mm.nii.gz")
     mask = nib.load(haxby / "sub001" / BRAIN).get_fdata() > 0
     assert_allclose(subject.data()[121:], image.get_fdata()[mask].T, rtol=1e-6)
@@ -88,7 +89,11 @@ def test_masks_confounds_and_cleaning(haxby):
     own = load(haxby, mask={"sub001": haxby / "sub001" / BRAIN})[0]
     assert own.n_voxels == 129
     cleaned = load(
-        haxby, runs=[1], keep_rest=True, confounds="bold_moest.txt", detrend=True
+        haxby,
+        runs=[1],
+        sampling=Sampling(keep_rest=True),
+        confounds="bold_moest.txt",
+        cleaning=Cleaning(detrend=True),
     )[0]
     motion = np.loadtxt(haxby / "sub001/BOLD/task001_run001/bold_moest.txt")
     motion -= motion.mean(axis=0)
@@ -99,9 +104,9 @@ def test_masks_confounds_and_cleaning(haxby):
 
 
 def test_trial_models_hold_the_confounds_as_those_of_bids_do(haxby):
-    named = {"confounds": "bold_moest.txt", "high_pass": 0.005, "samples": "trials"}
-    found = load(haxby, runs=[1], **named)
-    volumes = load(haxby, runs=[1], keep_rest=True, high_pass=None)[0].data()
+    named = {"confounds": "bold_moest.txt", "samples": "trials"}
+    found = load(haxby, runs=[1], cleaning=Cleaning(high_pass=0.005), **named)
+    volumes = load(haxby, runs=[1], **WHOLE)[0].data()
     motion = np.loadtxt(haxby / "sub001/BOLD/task001_run001/bold_moest.txt")
     folder = haxby / "sub001/model/model001/onsets/task001_run001"
     rows = [
@@ -138,7 +143,10 @@ def test_an_empty_condition_is_a_condition_the_run_lacks(copy):
 
 
 def test_conditions_can_be_ignored(copy):
-    assert "scrambledpix" not in load(copy, ignore=["scrambledpix"]).categories
+    assert (
+        "scrambledpix"
+        not in load(copy, events=EventRules(ignore="scrambledpix")).categories
+    )
 
 
 def test_early_condition_keys_without_task_are_read(copy):
@@ -161,15 +169,15 @@ def test_onsets_that_cannot_be_used_are_named(copy):
 
 
 def test_the_repetition_time_is_that_of_the_scan_key(copy):
-    assert load(copy, keep_rest=True)[0].onsets[1] == 2.5
+    assert load(copy, sampling=Sampling(keep_rest=True))[0].onsets[1] == 2.5
     (copy / "scan_key.txt").write_text("TR 5.0\n")
     with pytest.raises(StudyError, match=r"scan_key.txt' is 5 s, but the header.*2.5"):
-        load(copy, keep_rest=True)
-    assert load(copy, keep_rest=True, t_r=3.0)[0].onsets[1] == 3.0
+        load(copy, sampling=Sampling(keep_rest=True))
+    assert load(copy, sampling=Sampling(keep_rest=True, t_r=3.0))[0].onsets[1] == 3.0
     with pytest.raises(StudyError, match="5 of 8 events lie outside the run"):
-        load(copy, t_r=1.0)
+        load(copy, sampling=Sampling(t_r=1.0))
     (copy / "scan_key.txt").unlink()
-    assert load(copy, keep_rest=True)[0].onsets[1] == 2.5
+    assert load(copy, sampling=Sampling(keep_rest=True))[0].onsets[1] == 2.5
 
 
 @pytest.mark.parametrize(
@@ -180,7 +188,6 @@ def test_the_repetition_time_is_that_of_the_scan_key(copy):
             r"no 'bold.nii.gz' in .*which has bold_1slice.nii.gz",
         ),
         ({"task": 2}, "names no condition of task 2"),
-        ({"model": 3}, "no 'condition_key.txt' in .*model003"),
         ({"subjects": ["sub009"]}, "no subject 'sub009'"),
         ({"runs": [9]}, r"no run of task 1 among \[9\]"),
         ({"mask": "masks/none.nii.gz"}, r"no file 'masks/none.nii.gz'"),

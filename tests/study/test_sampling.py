@@ -3,13 +3,21 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.formats.events import Events, trial_weights
-from brainweave.study.formats.sampling import plan_samples
+from brainweave.study.formats.events import (
+    Events,
+    Sampling,
+    plan_samples,
+    trial_weights,
+)
 
 EVENTS = Events.from_rows(
     [(4.0 + 14.0 * k, 2.0, "ab"[k % 2], f"s{k}") for k in range(8)]
 )
 N, TR = 64, 2.0
+
+
+def constant(n):
+    return {"usable": np.ones(n, bool), "nuisance": np.ones((n, 1))}
 
 
 def nilearn_betas(data, conditions, high_pass=None, extra=None):
@@ -81,19 +89,21 @@ def test_censored_volumes_have_no_weight():
     for samples in ("trials", "trials-lss", "blocks"):
         plan = plan_samples(EVENTS, N, TR, samples=samples, kept_volumes=kept)
         assert_allclose(plan.weights[:, [5, 6, 30]], 0, atol=0)
-    volumes = plan_samples(EVENTS, N, TR, keep_rest=True, kept_volumes=kept)
+    volumes = plan_samples(
+        EVENTS, N, TR, sampling=Sampling(keep_rest=True), kept_volumes=kept
+    )
     assert volumes.rows.tolist() == kept.tolist()
 
 
 def test_too_many_trials_for_one_model_name_the_way_out():
     events = Events.from_rows([(k * 1.0, 0.5, "a") for k in range(12)])
     with pytest.raises(StudyError, match=r"12 trials.*do not fit 10 volumes.*lss"):
-        trial_weights(events, 10, 1.0, separate=False)
+        trial_weights(events, 10, 1.0, separate=False, **constant(10))
 
 
 def test_trial_alone_in_its_category_is_estimated_separately():
     events = Events.from_rows([(4, 2, "a"), (24, 2, "b"), (44, 2, "b")])
-    weights = trial_weights(events, 40, 2.0, separate=True)
+    weights = trial_weights(events, 40, 2.0, separate=True, **constant(40))
     assert np.isfinite(weights).all()
     assert weights.shape == (3, 40)
 
@@ -102,7 +112,9 @@ def test_blocks_are_means_of_their_volumes():
     rng = np.random.default_rng(3)
     data = rng.normal(size=(N, 4)).astype(np.float32)
     events = Events.from_rows([(0, 6, "a", "x"), (20, 4, "b", "y")])
-    plan = plan_samples(events, N, TR, samples="blocks", hrf_delay=4.0)
+    plan = plan_samples(
+        events, N, TR, samples="blocks", sampling=Sampling(hrf_delay=4.0)
+    )
     expected = [data[2:5].mean(axis=0), data[12:14].mean(axis=0)]
     assert_allclose(plan.apply(data), expected, rtol=1e-5)
     assert plan.apply(data).dtype == np.float32
@@ -117,7 +129,7 @@ def test_events_after_the_end_of_the_scan_give_no_samples(samples):
 
 
 def test_rest_is_kept_without_a_label_when_asked():
-    plan = plan_samples(EVENTS, N, TR, keep_rest=True, hrf_delay=4.0)
+    plan = plan_samples(EVENTS, N, TR, sampling=Sampling(keep_rest=True, hrf_delay=4.0))
     assert len(plan) == N
     assert plan.labels[0] == ""
     assert plan.labels[4] == "a"
@@ -131,7 +143,9 @@ def test_unknown_samples_are_refused():
 
 def test_what_became_of_the_events_is_counted():
     rows = [(-20, 2, "a"), (0, 10, "a"), (4, 0, "b"), (19, 1, "b"), (25, 2, "a")]
-    plan = plan_samples(Events.from_rows(rows), 10, 2.0, hrf_delay=4.0)
+    plan = plan_samples(
+        Events.from_rows(rows), 10, 2.0, sampling=Sampling(hrf_delay=4.0)
+    )
     counts = plan.counts
     assert (counts.events, counts.outside, counts.unseen) == (5, 2, 1)
     assert (counts.shared_volumes, counts.overshadowed) == (1, 1)

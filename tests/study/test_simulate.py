@@ -294,7 +294,7 @@ def test_weights_go_back_to_the_brain():
         ({"missing_runs": {"01": [1, 2]}}, "choose some, not all"),
         ({"missing_categories": {"01": ["dog"]}}, "is \\['dog'\\]; choose some"),
         ({"missing_runs": 1, "n_runs": 1}, "would leave subjects with nothing"),
-        ({"dtype": "int16"}, "dtype='int16' must be"),
+        ({"dtype": "int16"}, "dtype of simulate_study must be one of .*'int16'"),
         ({"design": "events", "n_samples": 50}, "set n_runs and repetitions"),
     ],
 )

@@ -8,7 +8,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave.study
-from brainweave.study.source import RowView, Source, ZScoreView, is_source, read_samples
+from brainweave.study.subject import (
+    RowView,
+    Source,
+    ZScoreView,
+    is_source,
+    read_samples,
+)
 
 
 class Waiting:

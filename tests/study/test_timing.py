@@ -5,14 +5,14 @@ import pytest
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
+    EventCounts,
     Events,
+    Sampling,
     check_events,
-    check_t_r_option,
     check_tr,
     resolve_tr,
 )
-from brainweave.study.formats.runs import Run
-from brainweave.study.formats.sampling import EventCounts, warn_of_runs
+from brainweave.study.formats.runs import Run, warn_of_runs
 from brainweave.study.spaces import RunHeader
 
 
@@ -27,9 +27,9 @@ def test_repetition_times_are_seconds():
     for wrong in (0, -2.0, float("nan"), float("inf")):
         with pytest.raises(StudyError, match=r"TR is .* which no run has"):
             check_tr(wrong, "TR")
-    assert check_t_r_option(None) is None
+    assert Sampling().t_r is None
     with pytest.raises(InputError, match="t_r=0 is 0 s"):
-        check_t_r_option(0)
+        Sampling(t_r=0)
 
 
 def test_sidecar_and_header_must_agree():

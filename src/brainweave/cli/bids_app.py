@@ -27,11 +27,11 @@ from brainweave.cli.options import (
     parse_params,
     refuse_unknown,
 )
-from brainweave.cli.reading import Reading
+from brainweave.cli.reading import Reading, call_with, option_names
 
 if TYPE_CHECKING:
     from brainweave.persistence.models import Description
-    from brainweave.study.formats.bids_files import BidsRun, Dataset
+    from brainweave.study.formats.bids import BidsRun, Dataset
     from brainweave.study.study import Study
 
 # how a basis is made, where the aligner does not say
@@ -89,7 +89,6 @@ class Inputs:
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         from brainweave.study.formats.bids import load_bids
-        from brainweave.study.options import option_names
 
         self.folder, self.options = folder, dict(options)
         self.derivatives = self.options.pop("derivatives", "auto")
@@ -110,7 +109,7 @@ class Inputs:
     @cached_property
     def dataset(self) -> "Dataset":
         """The list of its files."""
-        from brainweave.study.formats.bids_files import open_dataset
+        from brainweave.study.formats.bids import open_dataset
 
         return open_dataset(self.folder, self.derivatives)
 
@@ -134,7 +133,7 @@ class Inputs:
         """Return a study of one subject."""
         from brainweave.study.formats.bids import load_bids
 
-        return load_bids(self.dataset, subjects=[id], **self.options)
+        return call_with(load_bids, self.dataset, subjects=[id], **self.options)
 
     def stamps(self, id: str) -> dict[str, Any]:
         """Return a stamp of each file that a subject's basis depends on, by name."""
@@ -148,7 +147,7 @@ class Inputs:
         return not any(has_changed(path, stamps[name]) for name, path in files.items())
 
     def _files(self, id: str) -> list[Path]:
-        from brainweave.study.formats.bids_files import find_runs
+        from brainweave.study.formats.bids import find_runs
 
         chosen = {k: v for k, v in self.options.items() if k in FILE_OPTIONS}
         found = find_runs(self.dataset, subjects=[id], **chosen)
@@ -159,7 +158,7 @@ class Inputs:
         return sorted(paths)
 
     def _run_files(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.formats.bids_files import inherited_files
+        from brainweave.study.formats.bids import inherited_files
 
         yield from run.image.values() if isinstance(run.image, dict) else [run.image]
         raw, images = self.dataset.raw, self.dataset.images

@@ -1,6 +1,5 @@
 """Commands that make studies: simulate, convert, fetch."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from brainweave.cli.options import (
     refuse_unknown,
     with_params,
 )
-from brainweave.cli.reading import Reading, load_any
+from brainweave.cli.reading import Reading, call_with, load_any, option_names
 
 PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105"
 
@@ -49,18 +48,15 @@ def simulate(
     console: Console,
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
-    from brainweave.study.options import option_names
-    from brainweave.study.simulation.bids_writer import files_to_replace
-    from brainweave.study.simulation.designs import SimulationSettings
+    from brainweave.study.simulation.bids_writer import check_empty
     from brainweave.study.simulation.simulate import simulate_study
 
     if bids:
         files.check_writable(out)
         try:
-            files_to_replace(out, overwrite)
+            check_empty(out)
         except StudyError as error:
-            message = str(error).replace("overwrite=True", "--overwrite")
-            raise UsageError(message) from error
+            raise UsageError(str(error)) from error
     else:
         files.check_new_folder(out, overwrite)
     params = parse_params(param)
@@ -78,14 +74,12 @@ def simulate(
         "random_state": random_state,
     }
     options = with_params(options, params)
-    names = [field.name for field in fields(SimulationSettings)]
-    settings = {name: options.pop(name) for name in names if name in options}
     with console.stage("Simulating"):
-        study = simulate_study(**options, settings=SimulationSettings(**settings))
+        study = call_with(simulate_study, **options)
     if bids:
         image_dtype = dtype if dtype in ("float32", "float64") else "float32"
         with console.stage("Writing BIDS files"):
-            study.to_bids(out, image_dtype=image_dtype, overwrite=overwrite)
+            study.to_bids(out, image_dtype=image_dtype)
     else:
         files.save_study(study, out, console, overwrite=overwrite)
     _print_summary(console, out, study)
@@ -213,7 +207,9 @@ def fetch(
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     if out is not None:
         files.check_new_folder(out, overwrite)
-    found = download(**options, cache_dir=cache_dir, progress=not console.quiet)
+    if not is_openneuro:  # whose client shows its own progress
+        options["progress"] = not console.quiet
+    found = download(**options, cache_dir=cache_dir)
     if out is None:
         console.result(str(found))
         return
@@ -225,13 +221,12 @@ def _find_dataset(
     dataset: str, subjects: list[str] | None, task: str | None
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return the functions that download a dataset or plan that, and their options."""
+    from brainweave.study import public
+
     name = dataset.lower()
     if name.startswith("ds") and name[2:].isdigit():
-        from brainweave.study.public.openneuro import fetch_openneuro, openneuro_plan
-
         options = {"accession": name, "subjects": subjects, "task": task}
-        return fetch_openneuro, openneuro_plan, options
-    from brainweave.study.public import datasets
+        return public.fetch_openneuro, public.openneuro_plan, options
 
     if name == "haxby":
         try:
@@ -241,10 +236,10 @@ def _find_dataset(
             raise UsageError(
                 f"Haxby's subjects have numbers from 1 to 6; got {got}."
             ) from None
-        return datasets.fetch_haxby, datasets.haxby_plan, {"subjects": ids}
+        return public.fetch_haxby, public.haxby_plan, {"subjects": ids}
     if name not in ("raider", "raider-movie"):
         raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
     if subjects is not None:
         raise UsageError("The Raider study comes whole: leave out --participant-label.")
     part = "movie" if name == "raider-movie" else "images"
-    return datasets.fetch_raider, datasets.raider_plan, {"part": part}
+    return public.fetch_raider, public.raider_plan, {"part": part}

@@ -1,8 +1,10 @@
 """How files become a study: the options of BIDS data, and readers of all formats."""
 
-from dataclasses import dataclass, fields
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 from brainweave.cli import files
 from brainweave.cli.console import UsageError
@@ -65,7 +67,7 @@ class Reading:
     )
     overlap: str | None = option(
         "Which event a volume shows that lies under several: longest (default), "
-        "last, drop or error."
+        "or drop for none."
     )
     hrf_delay: float | None = option(
         "Seconds from stimulus to response, for volumes and blocks; 5."
@@ -136,6 +138,32 @@ def parse_confounds(given: list[str]) -> Any:
     return tuple(given) if set(given) <= set(COMPONENTS) else list(given)
 
 
+# -- settings objects ------------------------------------------------------------------
+
+
+def _settings_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the kinds of settings objects that a function takes, by parameter."""
+    hints = get_type_hints(function).items()
+    return {n: k for n, hint in hints for k in get_args(hint) if is_dataclass(k)}
+
+
+def option_names(function: Callable[..., Any]) -> list[str]:
+    """List the options of a function, with the fields of settings that it takes."""
+    kinds, names = _settings_of(function), []
+    for name in inspect.signature(function).parameters:
+        names += [f.name for f in fields(kinds[name])] if name in kinds else [name]
+    return names
+
+
+def call_with(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function with options, some of which are fields of its settings."""
+    for parameter, kind in _settings_of(function).items():
+        names = [field.name for field in fields(kind) if field.name in options]
+        if names:
+            options[parameter] = kind(**{name: options.pop(name) for name in names})
+    return function(*args, **options)
+
+
 # -- formats ---------------------------------------------------------------------------
 
 IMAGES = ("nifti", "cifti", "gifti")
@@ -160,7 +188,6 @@ ONLY_BIDS = {
 def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     """Read a study from files or a folder of any supported format."""
     import brainweave
-    from brainweave.study.options import option_names
 
     kind, options = _format_of(inputs, form), dict(options)
     source = _source(inputs, kind)
@@ -181,11 +208,10 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
         options["labels"] = _read_labels(Path(labels))
     loader = getattr(brainweave, f"load_{kind}")
-    if kind not in IMAGES:  # those check their options themselves
-        known = option_names(loader)[1:]
-        unknown = [name.replace("_", "-") for name in options if name not in known]
-        refuse_unknown(unknown, known, f"{FORMATS[kind]} files have no option '{{}}'")
-    study: Study = loader(source, **options)
+    known = option_names(loader)[1:]
+    unknown = [name.replace("_", "-") for name in options if name not in known]
+    refuse_unknown(unknown, known, f"{FORMATS[kind]} files have no option '{{}}'")
+    study: Study = call_with(loader, source, **options)
     if labels is not None and study.record is not None:
         study.record["settings"]["labels"] = Path(labels).name
     return study

@@ -1,6 +1,8 @@
 """The names of this package and their homes."""
 
 from .formats.bids import load_bids as load_bids
+from .formats.events import EventRules as EventRules
+from .formats.events import Sampling as Sampling
 from .formats.folder import open_study as open_study
 from .formats.folder import save_study as save_study
 from .formats.images import load_cifti as load_cifti
@@ -11,13 +13,11 @@ from .formats.openfmri import load_openfmri as load_openfmri
 from .formats.runs import Cleaning as Cleaning
 from .formats.runs import ImageSource as ImageSource
 from .formats.runs import Run as Run
-from .options import EventRules as EventRules
-from .options import Sampling as Sampling
-from .public.datasets import fetch_haxby as fetch_haxby
-from .public.datasets import fetch_raider as fetch_raider
-from .public.openneuro import fetch_openneuro as fetch_openneuro
+from .public import fetch_haxby as fetch_haxby
+from .public import fetch_openneuro as fetch_openneuro
+from .public import fetch_raider as fetch_raider
 from .simulation.bids_writer import write_bids as write_bids
-from .simulation.designs import SimulationSettings as SimulationSettings
+from .simulation.engine import SimulationSettings as SimulationSettings
 from .simulation.simulate import SimulatedStudy as SimulatedStudy
 from .simulation.simulate import simulate_like as simulate_like
 from .simulation.simulate import simulate_study as simulate_study

@@ -11,7 +11,6 @@ from brainweave.persistence.codec import plain
 from brainweave.study.spaces import image_name
 
 Record: TypeAlias = Mapping[str, Any]
-RunRecords: TypeAlias = list[tuple[str, Record]]  # subject id, and one of its runs
 
 AS_GIVEN = "as given"  # where a record has no better name of labels and the like
 MAX_CONFOUND_NAMES = 6  # so many are listed by name
@@ -96,10 +95,11 @@ def scaled_within(record: Record | None) -> str | None:
 
 def cautions(record: Record | None) -> list[str]:
     """Return what a reader should know before believing numbers of these data."""
+    by_subject = (record or {}).get("runs") or {}
+    runs = [run for own in by_subject.values() for run in own.values()]
     texts = []
-    runs = _run_records(record or {})
-    for id in dict(runs):
-        lost, total = _count_scrubbed(runs, id)
+    for id, own in by_subject.items():
+        lost, total = _count(own.values(), "scrubbed"), _count(own.values(), "volumes")
         if total and lost / total > MAX_SCRUBBED:
             share = f"{lost / total:.0%}"
             texts.append(
@@ -107,7 +107,7 @@ def cautions(record: Record | None) -> list[str]:
             )
     counts = [
         (_count_nuisance(r), r["volumes"] - r.get("scrubbed", 0) - r.get("unsteady", 0))
-        for _, r in runs
+        for r in runs
     ]
     crowded = [(n, left) for n, left in counts if n > MAX_NUISANCE * left]
     remedy = "Fewer confounds may serve better: motion alone, or none."
@@ -118,7 +118,7 @@ def cautions(record: Record | None) -> list[str]:
             f"{len(crowded)} of {len(runs)} runs, and with them much of the signal. "
             f"{remedy}"
         )
-    explained = [r for _, r in runs if r.get("lost", 0) > MAX_EXPLAINED]
+    explained = [r for r in runs if r.get("lost", 0) > MAX_EXPLAINED]
     if explained:
         worst = max(explained, key=lambda r: r["lost"])
         texts.append(
@@ -137,44 +137,86 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     """
     record = record or {}
     settings = record.get("settings") or {}
-    runs = _run_records(record)
+    by_subject = record.get("runs") or {}
+    runs = [run for own in by_subject.values() for run in own.values()]
     scale = str(record.get("zscore") or settings.get("standardize") or "")
-    texts = {
-        "images": _describe_images(settings, len(runs)),
-        "samples": _describe_samples(settings),
-        "labels": _describe_labels(settings, record.get("left_out")),
-        "repetition time": _describe_times(runs),
-        "confounds": _describe_confounds(settings, record.get("confounds"), runs),
-        "scrubbing": _describe_scrubbing(settings, runs),
-        "volumes left out": "" if was_scrubbed(settings) else _count_lost(runs),
-        "unsteady volumes": _describe_unsteady(runs),
-        "filters": _describe_filters(settings, record.get("confounds"), runs),
-        "scale": _SCALES.get(scale, scale),
-        "smoothing": _describe_smoothing(settings),
-        "mask": _describe_mask(settings),
-        "voxels": str(record.get("voxels") or ""),
-        "missing runs": _list_by_subject(record.get("missing_runs")),
-        "runs without events": _list_by_subject(record.get("runs_without_events")),
-        "overlapping events": _describe_overlaps(settings, runs),
-        "matching": _describe_matching(record.get("match")),
-    }
+    texts = {"images": _describe_images(settings, len(runs))}
+    samples = settings.get("samples")
+    if samples is not None:
+        when = f"{settings.get('hrf_delay', 0):g} s after the stimulus"
+        if str(samples).startswith("trials"):
+            when = f"response {settings.get('hrf_model', 'unknown')}"
+        texts["samples"] = f"{_SAMPLES.get(samples, samples)}, {when}"
+    if "label" in settings:
+        column = settings["label"]
+        texts["labels"] = "none" if column is None else f"column {column}"
+    elif "labels" in settings:
+        texts["labels"] = str(settings["labels"] or "none")
+    left_out = (record.get("left_out") or {}).items()
+    if left_out:
+        listed = ", ".join(f"{label} ({count})" for label, count in left_out)
+        texts["labels"] = f"{texts.get('labels', '')}; events left out: {listed}"
+    times = sorted({round(float(run["t_r"]), 4) for run in runs if run.get("t_r")})
+    if times:
+        texts["repetition time"] = ", ".join(f"{t:g}" for t in times) + " s"
+    texts["confounds"] = _describe_confounds(settings, record.get("confounds"), runs)
+    texts |= _describe_volumes(settings, by_subject, runs)
+    texts["filters"] = _describe_filters(settings, record.get("confounds"), runs)
+    texts["scale"] = _SCALES.get(scale, scale)
+    if "smoothing_fwhm" in settings:
+        fwhm = settings["smoothing_fwhm"]
+        texts["smoothing"] = f"{fwhm:g} mm" if fwhm else "none"
+    mask = settings.get("mask")
+    texts["mask"] = _MASKS.get(mask, mask) if isinstance(mask, str) else str(mask or "")
+    texts["voxels"] = str(record.get("voxels") or "")
+    for what in ("missing_runs", "runs_without_events"):
+        texts[what.replace("_", " ")] = "; ".join(
+            f"sub-{id}: {', '.join(map(str, names))}"
+            for id, names in (record.get(what) or {}).items()
+        )
+    if _count(runs, "shared_volumes"):
+        texts["overlapping events"] = (
+            f"{_count(runs, 'shared_volumes')} volumes lie under events of several "
+            f"categories (rule: {settings.get('overlap')}); "
+            f"{_count(runs, 'overshadowed')} events have no volume of their own"
+        )
+    match = record.get("match")
+    if isinstance(match, Mapping):
+        used = f"{match['how']}: {match['used']} of {match['had']} samples used"
+        dropped = _list_counts(match.get("dropped", {}), "; dropped: {}")
+        texts["matching"] = used + dropped
     return [(name, text) for name, text in texts.items() if text]
 
 
-def _run_records(record: Record) -> RunRecords:
-    subjects = record.get("runs") or {}
-    return [(id, run) for id, runs in subjects.items() for run in runs.values()]
+def _describe_volumes(
+    settings: Record, by_subject: Record, runs: list[Record]
+) -> dict[str, str]:
+    """Describe the volumes that were scrubbed or left out for other reasons."""
+    total, lost = _count(runs, "volumes"), ""
+    if _count(runs, "scrubbed"):
+        each = {id: _count(own.values(), "scrubbed") for id, own in by_subject.items()}
+        lost = f"{_count(runs, 'scrubbed')} of {total} volumes"
+        lost += _list_counts(each, " ({})")
+    texts = {}
+    if was_scrubbed(settings):
+        limit = settings.get("scrub")
+        above = "" if limit is None else f"above {limit:g} mm: "
+        texts["scrubbing"] = above + (lost or "no volume")
+    else:
+        texts["scrubbing"] = "none" if "scrub" in settings else ""
+        texts["volumes left out"] = lost
+    if _count(runs, "unsteady"):
+        texts["unsteady volumes"] = f"{_count(runs, 'unsteady')} of {total} left out"
+    return texts
+
+
+def _count(runs: Iterable[Record], what: str) -> int:
+    return sum(run.get(what, 0) for run in runs)
 
 
 def _count_nuisance(run: Record) -> int:
     """Count the confounds and drifts that are removed from a run."""
     return int(run.get("nuisance") or run.get("confounds", 0))
-
-
-def _count_scrubbed(runs: RunRecords, id: str | None = None) -> tuple[int, int]:
-    """Count the volumes that were scrubbed, and all, of one subject or of everyone."""
-    own = [run for owner, run in runs if id in (None, owner)]
-    return sum(r.get("scrubbed", 0) for r in own), sum(r.get("volumes", 0) for r in own)
 
 
 def _describe_images(settings: Record, n_runs: int) -> str:
@@ -190,32 +232,7 @@ def _describe_images(settings: Record, n_runs: int) -> str:
     return f"{_SOURCES[settings['source']]}, {f'{n_runs} runs' if n_runs else files}"
 
 
-def _describe_samples(settings: Record) -> str:
-    samples = settings.get("samples")
-    if samples is None:
-        return ""
-    when = f"{settings.get('hrf_delay', 0):g} s after the stimulus"
-    if str(samples).startswith("trials"):
-        when = f"response {settings.get('hrf_model', 'unknown')}"
-    return f"{_SAMPLES.get(samples, samples)}, {when}"
-
-
-def _describe_labels(settings: Record, left_out: Any) -> str:
-    if "label" not in settings:
-        text = str(settings["labels"] or "none") if "labels" in settings else ""
-    else:
-        text = "none" if settings["label"] is None else f"column {settings['label']}"
-    counts = left_out or {}
-    listed = ", ".join(f"{label} ({count})" for label, count in counts.items())
-    return f"{text}; events left out: {listed}" if listed else text
-
-
-def _describe_times(runs: RunRecords) -> str:
-    times = sorted({round(float(r["t_r"]), 4) for _, r in runs if r.get("t_r")})
-    return ", ".join(f"{t:g}" for t in times) + " s" if times else ""
-
-
-def _describe_confounds(settings: Record, names: Any, runs: RunRecords) -> str:
+def _describe_confounds(settings: Record, names: Any, runs: list[Record]) -> str:
     if "confounds" not in settings:
         return ""
     chosen = settings["confounds"]
@@ -227,7 +244,7 @@ def _describe_confounds(settings: Record, names: Any, runs: RunRecords) -> str:
             more = ", ..." if len(names) > MAX_CONFOUND_NAMES else ""
             listed = ", ".join(names[:MAX_CONFOUND_NAMES]) + more
             text += f": {len(names)} columns ({listed})"
-    with_levels = [bool(r["levels"]) for _, r in runs if r.get("nuisance")]
+    with_levels = [bool(r["levels"]) for r in runs if r.get("nuisance")]
     if not with_levels or str(settings.get("samples")).startswith("trials"):
         return text
     if not any(with_levels):
@@ -238,16 +255,8 @@ def _describe_confounds(settings: Record, names: Any, runs: RunRecords) -> str:
     )
 
 
-def _describe_scrubbing(settings: Record, runs: RunRecords) -> str:
-    if not was_scrubbed(settings):
-        return "none" if "scrub" in settings else ""
-    limit = settings.get("scrub")
-    above = "" if limit is None else f"above {limit:g} mm: "
-    return above + (_count_lost(runs) or "no volume")
-
-
 def was_scrubbed(settings: Record) -> bool:
-    """Say whether volumes were left out for motion.
+    """Return whether volumes were left out for motion.
 
     Others are left out too: those before the steady state, or by a mask of samples.
     """
@@ -257,71 +266,19 @@ def was_scrubbed(settings: Record) -> bool:
     return settings.get("scrub") is not None or "scrub" in str(chosen)
 
 
-def _count_lost(runs: RunRecords) -> str:
-    lost, total = _count_scrubbed(runs)
-    by_subject = {id: _count_scrubbed(runs, id)[0] for id in dict(runs)}
-    counted = f"{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
-    return counted if lost else ""
-
-
-def _describe_unsteady(runs: RunRecords) -> str:
-    n_unsteady = sum(run.get("unsteady", 0) for _, run in runs)
-    total = sum(run.get("volumes", 0) for _, run in runs)
-    return f"{n_unsteady} of {total} left out" if n_unsteady else ""
-
-
-def _describe_filters(settings: Record, confounds: Any, runs: RunRecords) -> str:
+def _describe_filters(settings: Record, confounds: Any, runs: list[Record]) -> str:
     if "detrend" not in settings:
         return ""
     parts = ["trends removed"] if settings["detrend"] else []
     if settings.get("high_pass"):
         text = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
-        n_done = sum(bool(run.get("high_pass", True)) for _, run in runs)
+        n_done = sum(bool(run.get("high_pass", True)) for run in runs)
         if n_done < len(runs):
             text += f" in {n_done} of {len(runs)} runs, whose repetition time is known"
         parts.append(text)
     elif any(str(name).startswith("cosine") for name in confounds or ()):
         parts.append("high-pass by the cosines among the confounds")
-    if settings.get("low_pass"):
-        parts.append(f"low-pass {settings['low_pass']:.4g} Hz")
     return ", ".join(parts) or "none"
-
-
-def _describe_smoothing(settings: Record) -> str:
-    if "smoothing_fwhm" not in settings:
-        return ""
-    fwhm = settings["smoothing_fwhm"]
-    return f"{fwhm:g} mm" if fwhm else "none"
-
-
-def _describe_mask(settings: Record) -> str:
-    if "mask" not in settings:
-        return ""
-    mask = settings["mask"]
-    return _MASKS.get(mask, mask) if isinstance(mask, str) else str(mask or "")
-
-
-def _describe_overlaps(settings: Record, runs: RunRecords) -> str:
-    shared = sum(r.get("shared_volumes", 0) for _, r in runs)
-    lost = sum(r.get("overshadowed", 0) for _, r in runs)
-    if not shared:
-        return ""
-    return (
-        f"{shared} volumes lie under events of several categories (rule: "
-        f"{settings.get('overlap')}); {lost} events have no volume of their own"
-    )
-
-
-def _describe_matching(match: Any) -> str:
-    if not isinstance(match, Mapping):
-        return ""
-    text = f"{match['how']}: {match['used']} of {match['had']} samples used"
-    return text + _list_counts(match.get("dropped", {}), "; dropped: {}")
-
-
-def _list_by_subject(values: Any) -> str:
-    listed = (values or {}).items()
-    return "; ".join(f"sub-{id}: {', '.join(map(str, v))}" for id, v in listed)
 
 
 def _list_counts(by_subject: Mapping[str, int], form: str) -> str:

@@ -54,29 +54,8 @@ class SampleSummary:
         """Number of samples that did not go into the result."""
         return self.had - self.used
 
-    @property
-    def n_dropped(self) -> int:
-        """Number of samples dropped of all subjects together."""
-        return int(self.dropped.sum())
-
-    def to_frame(self) -> Any:
-        """Return a pandas table with one row per subject and category."""
-        import pandas as pd
-
-        subject, category = np.indices(self.had.shape)
-        return pd.DataFrame(
-            {
-                "subject": subject.ravel(),
-                "category": [self.categories[c] for c in category.ravel()],
-                "had": self.had.ravel(),
-                "used": self.used.ravel(),
-                "dropped": self.dropped.ravel(),
-            }
-        )
-
     def __str__(self) -> str:
-        total = int(self.had.sum())
-        head = f"{total - self.n_dropped} of {total} samples used"
+        head = f"{self.used.sum()} of {self.had.sum()} samples used"
         lines = [
             f"subject {i}: {self.dropped[i, c]} of {self.had[i, c]} "
             f"{self.categories[c]!s} dropped"

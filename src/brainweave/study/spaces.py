@@ -59,29 +59,28 @@ def reading(image: ImageLike) -> Iterator[None]:
     except Exception as error:
         # a damaged header makes nibabel fail in any way: a NaN where it computes an
         # offset, a code that it does not list, XML that ends early
-        problem, way_out = _diagnosis(error)
+        from nibabel.filebasedimages import ImageFileError
+        from nibabel.spatialimages import HeaderDataError
+
+        problem = "has a header that makes no sense"
+        way_out = "It is damaged: get the file again."
+        for kinds, what in (
+            (EOFError, "ends early"),
+            ((zlib.error, gzip.BadGzipFile), "is damaged"),
+            ((ImageFileError, HeaderDataError), "is not a readable image"),
+            (OSError, "cannot be read"),  # also an uncompressed file that is too short
+            (MemoryError, "does not fit into memory"),
+        ):
+            if isinstance(error, kinds):
+                problem = what
+                way_out = "It may be cut off or damaged: get the file again."
+                break
+        if isinstance(error, MemoryError):
+            way_out = "Its header may be damaged: check its shape."
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StudyError(
             f"{image_name(image)!r} {problem} ({said}). {way_out}"
         ) from error
-
-
-def _diagnosis(error: Exception) -> tuple[str, str]:
-    """Say what the error means for the file, and what to do."""
-    from nibabel.filebasedimages import ImageFileError
-    from nibabel.spatialimages import HeaderDataError
-
-    if isinstance(error, EOFError):
-        return "ends early", "The download was cut off: get the file again."
-    if isinstance(error, zlib.error | gzip.BadGzipFile):
-        return "is damaged", "Get the file again."
-    if isinstance(error, ImageFileError | HeaderDataError):
-        return "is not a readable image", "Check its type, or get the file again."
-    if isinstance(error, OSError):  # also an uncompressed file that is too short
-        return "cannot be read", "It may be cut off or damaged: get the file again."
-    if isinstance(error, MemoryError):
-        return "does not fit into memory", "Its header may be damaged: check its shape."
-    return "has a header that makes no sense", "It is damaged: get the file again."
 
 
 def load_image(image: ImageLike, *kinds: type) -> Any:
@@ -208,11 +207,15 @@ def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
 
 # Headers store affines in float32; this is the error of a voxel's position in mm.
 _AFFINE_TOLERANCE = 1e-3
+_RESAMPLE = (
+    "Put it on the grid of the run: nilearn.image.resample_to_img(mask, run, "
+    'interpolation="nearest").'
+)
 
 
 @dataclass(frozen=True)
 class RunHeader:
-    """What a header tells of a run: how many samples, and the repetition time.
+    """Number of samples and repetition time of a run, from its header.
 
     A NIfTI header that nobody filled in says 1, of no unit: ``t_r_is_default``.
     """
@@ -223,7 +226,7 @@ class RunHeader:
 
 
 def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
-    """Say which voxels are finite throughout; refuse values that no image has.
+    """Return which voxels are always finite; refuse values that no image has.
 
     Two passes, and nothing of the data's size.
     """
@@ -249,7 +252,7 @@ def to_image(space: Any, values: ArrayLike) -> Any:
 
     Parameters
     ----------
-    space : Space or None
+    space : VolumeSpace, CiftiSpace, SurfaceSpace or None
         :attr:`Subject.space <brainweave.study.Subject>` of the subject.
     values : array-like of shape (n_voxels,) or (n_maps, n_voxels)
         One map, or several; weights (n_voxels x n_components) are given transposed.
@@ -382,8 +385,7 @@ class VolumeSpace(ImageSpace):
         if shape[:3] != self.mask.shape:
             raise StudyError(
                 f"{name!r} has {_times(shape[:3])} voxels, its mask "
-                f"{_times(self.mask.shape)}. Use a mask on the grid of the run, or let "
-                "resample_mask=True put it there."
+                f"{_times(self.mask.shape)}. {_RESAMPLE}"
             )
         ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
         corners = np.array(ends, dtype=float).reshape(4, -1)
@@ -391,8 +393,7 @@ class VolumeSpace(ImageSpace):
         if not shift <= _AFFINE_TOLERANCE:
             raise StudyError(
                 f"{name!r} and its mask have the same shape but other affines: voxels "
-                f"lie up to {shift:.3g} mm apart. Use a mask on the grid of the run, "
-                "or let resample_mask=True put it there."
+                f"lie up to {shift:.3g} mm apart. {_RESAMPLE}"
             )
         return image
 

@@ -1,9 +1,14 @@
-"""Subject: the samples of one person, and what is known of each sample."""
+"""Subject: the samples of one person, and what is known of each sample.
+
+Three kinds of objects can stand for samples: an array (or memory map), something on
+disk that is sliced by columns (HDF5, zarr), and a *source*, which knows its shape and
+dtype from a header and reads everything in one go.
+"""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,33 +17,146 @@ from brainweave._core.arrays import as_sendable, is_torch, to_numpy
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.labels import as_label_list, object_array, sort_labels
 from brainweave._core.validation import check_numbers, check_option, refuse_other_shapes
-from brainweave.study.source import (
-    RowView,
-    Samples,
-    ZScoreView,
-    is_source,
-    read_samples,
-    zscore_groups,
-)
 
 _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
 _ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
 
 
-class Space(Protocol):
-    """How voxels lie in the brain; the kinds are in :mod:`brainweave.study.spaces`."""
+@runtime_checkable
+class Source(Protocol):
+    """Samples that wait in a file until somebody calls :meth:`read`."""
 
     @property
-    def n_voxels(self) -> int:
-        """Number of voxels, vertices or grayordinates."""
+    def shape(self) -> tuple[int, int]:
+        """Samples and voxels, known without reading the samples."""
 
     @property
-    def kind(self) -> str:
-        """``"volume"``, ``"cifti"`` or ``"surface"``."""
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers that :meth:`read` returns."""
 
-    def to_image(self, values: ArrayLike) -> Any:
-        """Put one value per voxel (or rows of them) back into an image."""
+    def read(self) -> NDArray[Any]:
+        """Read all samples (n_samples x n_voxels)."""
+
+
+# An ndarray, a memory map, a Source, or anything 2-D that is sliced by columns.
+Samples: TypeAlias = Any
+
+
+def is_source(samples: Samples) -> bool:
+    """Return whether the samples must be read whole (they cannot be sliced cheaply)."""
+    if isinstance(samples, _View):
+        return is_source(samples.parent)
+    return isinstance(samples, Source) and not hasattr(samples, "__getitem__")
+
+
+def read_samples(samples: Samples) -> NDArray[Any]:
+    """Return the samples as an array; no copy where they already are one."""
+    if isinstance(samples, np.ndarray):
+        return np.asarray(samples)
+    if isinstance(samples, Source):
+        return np.asarray(samples.read())
+    return to_numpy(samples if is_torch(samples) else samples[:, :])
+
+
+def zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:
+    """Centre and scale each column within each group of rows.
+
+    Means and deviations are taken in float64; a voxel that is constant within a
+    group becomes zero there. float32 stays float32, anything else becomes float64.
+
+    Examples
+    --------
+    >>> zscore_groups(np.array([[1.0], [3.0], [7.0], [7.0]]), np.array([0, 0, 1, 1])).T
+    array([[-1.,  1.,  0.,  0.]])
+    """
+    out = np.empty(values.shape, zscored_dtype(values.dtype))
+    for group in np.unique(groups):
+        rows = groups == group
+        block = np.asarray(values[rows], dtype=np.float64)
+        mean = block.mean(axis=0)
+        block -= mean
+        scale = np.sqrt(np.mean(block**2, axis=0))
+        # Rounding leaves a constant voxel with a deviation of some ulps of its mean.
+        constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)
+        scale[constant] = 1.0
+        block /= scale
+        block[:, constant] = 0.0
+        out[rows] = block
+    return out
+
+
+def zscored_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the type of standardised samples: float32, or else float64."""
+    return np.dtype(np.float32 if np.dtype(dtype) == np.float32 else np.float64)
+
+
+class _View:
+    """Samples derived from others, computed for the columns that are asked for."""
+
+    def __init__(self, parent: Samples, n_samples: int) -> None:
+        self.parent = parent
+        self.shape = n_samples, int(parent.shape[1])
+        self.ndim = 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.parent.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "parent": as_sendable(self.parent)}
+
+    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def read(self) -> NDArray[Any]:
+        """Read the parent and return the derived samples."""
+        return self._apply(read_samples(self.parent))
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        if is_source(self.parent):
+            return np.asarray(self.read()[rows, columns])
+        if isinstance(columns, int | np.integer):
+            return np.asarray(self[rows, columns : columns + 1 or None][..., 0])
+        return np.asarray(self._apply(np.asarray(self.parent[:, columns]))[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("These samples are computed when read: a copy is needed.")
+        return np.asarray(self.read(), dtype=dtype)
+
+
+class RowView(_View):
+    """Some rows of other samples, in the order wanted; nothing is copied."""
+
+    def __init__(self, parent: Samples, rows: NDArray[np.intp]) -> None:
+        if isinstance(parent, RowView):  # a view on a view is one view
+            parent, rows = parent.parent, parent.rows[rows]
+        super().__init__(parent, len(rows))
+        self.rows = rows
+
+    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(values[self.rows])
+
+
+class ZScoreView(_View):
+    """Other samples, each voxel standardised within groups of rows (its runs)."""
+
+    def __init__(self, parent: Samples, groups: NDArray[np.intp]) -> None:
+        super().__init__(parent, len(groups))
+        self.groups = groups
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the standardised samples."""
+        return zscored_dtype(self.parent.dtype)
+
+    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
+        return zscore_groups(values, self.groups)
 
 
 class Subject:
@@ -51,7 +169,7 @@ class Subject:
     samples : array-like or source of shape (n_samples, n_voxels)
         An array, a memory map, anything 2-D that has a ``shape`` and is sliced by
         columns (HDF5, zarr), or a lazy source with ``shape``, ``dtype`` and ``read()``
-        (:class:`brainweave.study.source.Source`). Never modified.
+        (:class:`brainweave.study.subject.Source`). Never modified.
     labels : array-like of str or int, optional
         Category of each sample. ``None``, NaN, ``""`` and ``"n/a"`` mean unlabelled
         and become ``None``; without ``labels`` all samples are unlabelled.
@@ -65,7 +183,7 @@ class Subject:
         True where a sample took part, through its labels or ids, in the alignment that
         made these features. Scoring such samples would be circular: on pure noise they
         are classified almost perfectly. Evaluations refuse them.
-    space : Space, optional
+    space : VolumeSpace, CiftiSpace or SurfaceSpace, optional
         How to go back to the brain.
 
     Examples
@@ -87,7 +205,7 @@ class Subject:
         onsets: ArrayLike | None = None,
         stimuli: ArrayLike | None = None,
         aligned: ArrayLike | None = None,
-        space: Space | None = None,
+        space: Any = None,
     ) -> None:
         self.id = str(id)
         if not self.id:
@@ -260,6 +378,18 @@ class Subject:
                 f"Subject {self.id!r} has {self.n_samples} samples: {error}. Give a "
                 "boolean for each, or indices of some."
             ) from None
+
+
+def subject_entry(what: str, values: Any, id: str) -> Any:
+    """Return a mapping's entry for a subject; a value that is no mapping is for all."""
+    if isinstance(values, Mapping):
+        if id not in values:
+            known = ", ".join(map(repr, values))
+            raise InputError(
+                f"There is no {what} for subject {id!r}; there is for {known}."
+            )
+        return values[id]
+    return values
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:

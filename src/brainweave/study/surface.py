@@ -56,24 +56,17 @@ class CiftiSpace(ImageSpace):
         self.file_axis = self.axis = _load_cifti(image)[1]
         self.columns: Any = slice(None)
         if structures is not None:
-            listed = check_list_option("structures", structures, "CiftiSpace")
-            self.columns = self._columns_of(listed)
+            names = np.asarray(self.file_axis.name)
+            keep = np.zeros(len(names), bool)
+            for name in check_list_option("structures", structures, "CiftiSpace"):
+                here = np.isin(names, [name, f"CIFTI_STRUCTURE_{name.upper()}"])
+                if not here.any():
+                    known = ", ".join(sorted(set(names.tolist())))
+                    raise StudyError(f"There is no structure {name!r}; known: {known}.")
+                keep |= here
+            self.columns = np.flatnonzero(keep)
             self.axis = self.file_axis[self.columns]
         self.n_voxels = len(self.axis)
-
-    def _columns_of(self, structures: list[str]) -> NDArray[np.intp]:
-        names = np.asarray(self.file_axis.name)
-        keep = np.zeros(len(names), bool)
-        for structure in structures:
-            wanted = f"CIFTI_STRUCTURE_{structure.upper()}"
-            here = (names == structure) | (names == wanted)
-            if not here.any():
-                known = ", ".join(sorted(set(names.tolist())))
-                raise StudyError(
-                    f"There is no structure {structure!r}; known: {known}."
-                )
-            keep |= here
-        return np.flatnonzero(keep)
 
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run has the same brain models, reading its header only."""

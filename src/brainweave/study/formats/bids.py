@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import partial
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
-from brainweave.study.formats.bids_files import (
-    BidsRun,
-    Dataset,
-    find_runs,
-    inherited_files,
-    open_dataset,
-    read_confounds,
-    repetition_time,
+from brainweave._core.validation import check_list_option, check_option
+from brainweave.study.formats.events import (
+    SAMPLES,
+    EventRules,
+    Events,
+    Sampling,
+    read_events,
 )
-from brainweave.study.formats.events import Events, read_events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import EventRun, study_of_events
-from brainweave.study.options import EventRules, SampleOptions, Sampling
-from brainweave.study.spaces import VolumeSpace, common_space
+from brainweave.study.formats.runs import Cleaning, EventRun, Run, study_of_events
+from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 logger = logging.getLogger(__name__)
 
-
-_OTHER_GRID = (
-    "Read one session or space at a time, or give a mask with resample_mask=True."
-)
+_KINDS = {
+    ".nii.gz": "volume",
+    ".nii": "volume",
+    ".dtseries.nii": "cifti",
+    ".func.gii": "surface",
+}
+# Entities that tell versions of one and the same run apart.
+_ALTERNATIVES = ("res", "den", "desc", "rec", "echo")
+_ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
+# Options that choose by an entity of another name, and what an entity is by default.
+_OPTIONS = {"subjects": "sub", "sessions": "ses", "runs": "run"}
+_DEFAULTS = {"run": "1", "space": "native"}
+_STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
+_OTHER_GRID = "Read one session or space at a time, or give a mask."
 
 
 def load_bids(
@@ -51,7 +61,6 @@ def load_bids(
     entities: Mapping[str, str] | None = None,
     derivatives: Any = "auto",
     mask: Any = None,
-    resample_mask: bool = False,
     samples: str = "volumes",
     label: str | None = "trial_type",
     stimulus: str | None = None,
@@ -62,7 +71,6 @@ def load_bids(
     cleaning: Cleaning | None = None,
     dtype: Any = np.float32,
     name: str | None = None,
-    **details: Any,
 ) -> Study:
     """Read a BIDS dataset, raw or preprocessed by fMRIPrep, as a study.
 
@@ -88,9 +96,6 @@ def load_bids(
         By default fMRIPrep's brain mask of each subject (voxels in the masks of all
         its runs), or ``"epi"`` for raw images: computed from the images.
         ``"common"``: voxels in the brain masks of all subjects.
-    resample_mask : bool, default=False
-        Put a given mask of another shape or affine on the grid of the images, instead
-        of raising.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
         Every volume that shows an event; the mean of each block's volumes; or one
         estimate of a general linear model per trial, with all trials of a run in one
@@ -113,19 +118,19 @@ def load_bids(
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional
         Which labels are no category (rest, fixation, responses and the like never are,
-        unless kept), which of several events a volume shows, and how stimuli are named.
+        unless kept), which of several events a volume shows, and how stimuli are
+        named, such as ``EventRules(ignore="cue")``.
     sampling : Sampling, optional
-        The repetition time, the delay of responses, and whether rest is kept.
+        The repetition time, the delay of responses, and whether rest is kept, such as
+        ``Sampling(keep_rest=True)``.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing. Drifts below 1/128 Hz (`high_pass`) are
+        Trends, filters, scaling and smoothing, such as ``Cleaning(smoothing_fwhm=6)``.
+        Drifts below 1/128 Hz (`high_pass`) are
         removed by default, like confounds, unless these hold fMRIPrep's cosines.
     dtype : dtype, default=float32
         Of the samples.
     name : str, optional
         Name of the study, by default that of the folder.
-    **details
-        Fields of `events`, `sampling` and `cleaning` by their names, such as
-        ``ignore="cue"``, ``keep_rest=True`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -147,17 +152,16 @@ def load_bids(
         its own); events lie outside their run; volumes lie under several events;
         responses and the like are left out.
     """
-    options = SampleOptions.merge(
-        "load_bids", samples, details, events, sampling, cleaning
-    )
+    check_option("samples", samples, SAMPLES, owner="load_bids")
+    rules, sampling = events or EventRules(), sampling or Sampling()
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None:
         if samples != "volumes":
             raise InputError(f"samples={samples!r} needs events: give label=...")
-        options = replace(options, sampling=replace(options.sampling, keep_rest=True))
+        sampling = replace(sampling, keep_rest=True)
     dataset = open_dataset(folder, derivatives)
-    found = find_runs(
+    files = find_runs(
         dataset,
         task=task,
         space=space,
@@ -168,16 +172,17 @@ def load_bids(
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
-    files, without = (found, {}) if label is None else _with_events(dataset, found)
-    spaces = _find_spaces(dataset, files, mask, resample_mask)
+    without: dict[str, list[str]] = {}
+    if label is not None:
+        files, without = _with_events(dataset, files)
+    spaces, mask_used = _find_spaces(dataset, files, mask)
     event_runs: dict[str, dict[Any, EventRun]] = {id: {} for id in files}
     confound_names: dict[str, None] = {}  # in order, each once
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
-            rules = {"ignore": options.rules.ignore, "keep": options.rules.keep}
-            table = _events_tables(dataset, file)[0]
-            shown = read_events(table, label=label, stimulus=stimulus, **rules)
+            table = inherited_files(dataset.raw, file, "events", ".tsv")[0]
+            shown = read_events(table, label=label, stimulus=stimulus, rules=rules)
         columns, usable, unsteady = read_confounds(dataset, file, confounds, scrub)
         if columns is not None:
             confound_names.update(dict.fromkeys(map(str, columns.columns)))
@@ -188,58 +193,48 @@ def load_bids(
             partial(repetition_time, dataset, file),
             unsteady,
         )
+    every = {str(run) for own in event_runs.values() for run in own}
+    missing = {}
+    for id, own in event_runs.items():
+        lacking = sorted(every.difference(map(str, own)))
+        if lacking:
+            missing[id] = lacking
+            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    first = next(iter(files.values()))[0]
     study = study_of_events(
         Path(folder).resolve().name if name is None else name,
         event_runs,
         spaces,
-        options,
         {
             "source": "bids",
-            "task": _only(files, "task"),
-            "space": _only(files, "space") if space is None else space,
+            "task": first.entities.get("task"),
+            "space": first.entities.get("space") if space is None else space,
             "preprocessed": dataset.preprocessed,
             "pipeline": dataset.pipeline,
             "confounds": confounds,
-            "mask": _mask_used(dataset, files, mask),
+            "mask": mask_used,
             "label": label,
             "scrub": scrub,
         },
+        samples=samples,
+        rules=rules,
+        sampling=sampling,
+        cleaning=cleaning or Cleaning(),
         dtype=dtype,
         confounds=list(confound_names),
-        missing_runs=_missing_runs(event_runs),
+        missing_runs=missing,
         runs_without_events=without,
     )
-    if label is None and options.rules.moments:
-        return study.map(_name_moments)
+    if label is None and rules.moments:  # a moment is a run and the time in it
+        return study.map(
+            lambda subject: subject._replace(
+                stimuli=[
+                    f"run-{run}@{time:.2f}"
+                    for run, time in zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
+                ]
+            )
+        )
     return study
-
-
-def _name_moments(subject: Subject) -> Subject:
-    """Name samples without events by their run and their time in it."""
-    pairs = zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
-    return subject._replace(stimuli=[f"run-{run}@{time:.2f}" for run, time in pairs])
-
-
-def _only(runs: Mapping[str, list[BidsRun]], entity: str) -> str | None:
-    """Return what all files say of an entity; None if they say nothing."""
-    (value,) = {r.entities.get(entity) for listed in runs.values() for r in listed}
-    return value
-
-
-def _mask_used(dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any) -> Any:
-    """Return the mask for the record: as given, or what stands in for it."""
-    kind = next(run.kind for listed in runs.values() for run in listed)
-    if kind == "cifti":
-        return "all grayordinates"
-    if mask is not None:
-        return mask
-    if kind == "surface":
-        return "all vertices"
-    return "runs" if dataset.preprocessed else "epi"
-
-
-def _events_tables(dataset: Dataset, run: BidsRun) -> list[Path]:
-    return inherited_files(dataset.raw, run, "events", ".tsv")
 
 
 def _with_events(
@@ -249,7 +244,7 @@ def _with_events(
     kept: dict[str, list[BidsRun]] = {}
     without: dict[str, list[str]] = {}
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
-        if _events_tables(dataset, run):
+        if inherited_files(dataset.raw, run, "events", ".tsv"):
             kept.setdefault(id, []).append(run)
             continue
         without.setdefault(id, []).append(run.path.name)
@@ -266,42 +261,36 @@ def _with_events(
 
 
 def _find_spaces(
-    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any, resample: bool
-) -> dict[str, Any]:
-    """Return the voxels of each subject, inside its own mask or a common one."""
+    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any
+) -> tuple[dict[str, Any], Any]:
+    """Return the voxels of each subject, and the mask for the record."""
     kinds = {run.kind for listed in runs.values() for run in listed}
     if len(kinds) > 1:
         raise StudyError(
             f"The images are of several kinds: {', '.join(sorted(kinds))}."
         )
-    is_common = isinstance(mask, str) and mask == "common" and kinds == {"volume"}
-    if mask is None and not dataset.preprocessed and kinds == {"volume"}:
-        mask = "epi"
-    mask = None if is_common else mask
-    spaces = {
-        id: _subject_space(dataset, id, listed, mask, resample=resample)
-        for id, listed in runs.items()
-    }
-    if is_common:
-        return dict.fromkeys(spaces, common_space(spaces.items(), _OTHER_GRID))
-    return spaces
-
-
-def _subject_space(
-    dataset: Dataset, id: str, runs: list[BidsRun], mask: Any, *, resample: bool
-) -> Any:
-    """Return the voxels of one subject; without a mask those of fMRIPrep's masks."""
-    images = [run.image for run in runs]
-    if runs[0].kind == "cifti":
-        return CiftiSpace(images[0])
-    if runs[0].kind == "surface":
-        return SurfaceSpace.from_run(images[0], mask)
+    images = {id: [run.image for run in listed] for id, listed in runs.items()}
+    if kinds == {"cifti"}:
+        spaces: dict[str, Any] = {id: CiftiSpace(own[0]) for id, own in images.items()}
+        return spaces, "all grayordinates"
+    if kinds == {"surface"}:
+        spaces = {id: SurfaceSpace.from_run(o[0], mask) for id, o in images.items()}
+        return spaces, "all vertices" if mask is None else mask
     if mask is None:
-        brains = ((id, _brain_mask(dataset, run)) for run in runs)
-        return common_space(brains, _OTHER_GRID)
+        mask = "runs" if dataset.preprocessed else "epi"
+    if isinstance(mask, str) and mask in ("runs", "common"):
+        spaces = {
+            id: common_space(((id, _brain_mask(dataset, r)) for r in own), _OTHER_GRID)
+            for id, own in runs.items()
+        }
+        if mask == "common":
+            spaces = dict.fromkeys(spaces, common_space(spaces.items(), _OTHER_GRID))
+        return spaces, mask
+    by_id = mask
     if isinstance(mask, Mapping):
-        mask = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
-    return volume_space(id, mask, images, resample)
+        by_id = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
+    spaces = {id: volume_space(id, by_id, o) for id, o in images.items()}
+    return spaces, mask
 
 
 def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
@@ -315,13 +304,368 @@ def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
     return VolumeSpace(files[0])
 
 
-def _missing_runs(runs: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
-    """Return, and log, which subjects lack runs that others have."""
-    every = {str(run) for own in runs.values() for run in own}
-    missing = {}
-    for id, own in runs.items():
-        lacking = sorted(every.difference(map(str, own)))
-        if lacking:
-            missing[id] = lacking
-            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
-    return missing
+@dataclass(frozen=True)
+class Dataset:
+    """A BIDS dataset: where images are looked for, and where the raw files are."""
+
+    images: Path
+    raw: Path  # has the events
+    preprocessed: bool  # whether the images are derivatives
+
+    def __fspath__(self) -> str:
+        """Stand for the folder, so that ``load_bids`` takes a dataset in its place."""
+        return str(self.raw)
+
+    @cached_property
+    def pipeline(self) -> str:
+        """Name and version of the pipeline that made the images, if it is stated."""
+        content: dict[str, Any] = {}
+        if self.preprocessed:
+            with suppress(StudyError):  # no reason not to read the images
+                content = _read_json(self.images / "dataset_description.json")
+        made = content.get("GeneratedBy") or content.get("PipelineDescription") or ()
+        tools = [made] if isinstance(made, Mapping) else made
+        names = (
+            f"{tool.get('Name', '')} {tool.get('Version', '')}".strip()
+            for tool in tools
+            if isinstance(tool, Mapping)
+        )
+        return ", ".join(name for name in names if name)
+
+    @cached_property
+    def runs(self) -> list[BidsRun]:
+        """All runs; the folders are listed once, however many subjects are loaded."""
+        runs: list[BidsRun] = []
+        hemispheres: dict[tuple[tuple[str, str], ...], dict[str, Path]] = {}
+        for path, ending in _bold_files(self.images):
+            entities = dict(_ENTITY.findall(path.name.removesuffix(f"_bold{ending}")))
+            if "sub" not in entities:
+                continue
+            if _KINDS[ending] == "surface":
+                side = str(entities.pop("hemi", "L"))
+                name = {"L": "CortexLeft", "R": "CortexRight"}.get(side, side)
+                hemispheres.setdefault(tuple(entities.items()), {})[name] = path
+            elif entities.get("part", "mag") == "mag":
+                runs.append(BidsRun(entities, _KINDS[ending], path))
+        for key, sides in hemispheres.items():
+            image: Any = dict(sorted(sides.items()))
+            if len(image) == 1:
+                (image,) = image.values()
+            runs.append(BidsRun(dict(key), "surface", image))
+        return runs
+
+
+@dataclass(frozen=True)
+class BidsRun:
+    """One run of one subject: what its name says, and its image.
+
+    The kind is "volume", "cifti" or "surface"; the image of a surface may be a dict of
+    one path per hemisphere.
+    """
+
+    entities: dict[str, str] = field(hash=False)
+    kind: str
+    image: Any
+
+    @property
+    def path(self) -> Path:
+        """The image's path, or that of its first hemisphere."""
+        return self.image if isinstance(self.image, Path) else min(self.image.values())
+
+    @property
+    def run(self) -> int | str:
+        """Number of the run, from 1; with sessions ``"ses-<session>_run-<run>"``."""
+        number = self.value("run")
+        if "ses" in self.entities:
+            return f"ses-{self.entities['ses']}_run-{number}"
+        return int(number) if number.isdigit() else number
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """What runs of a subject are sorted by."""
+        number = self.value("run")
+        return self.value("ses"), int(number) if number.isdigit() else 0, number
+
+    def value(self, entity: str) -> str:
+        """Return what the name says of an entity, or its default."""
+        return self.entities.get(entity, _DEFAULTS.get(entity, ""))
+
+
+def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Dataset:
+    """Find out what a folder is: raw BIDS, with or without derivatives, or those.
+
+    The raw dataset of derivatives is two folders up (``derivatives/fmriprep``), if
+    there is one. What is open already is returned as it is.
+    """
+    if isinstance(folder, Dataset):
+        return folder
+    root = Path(folder)
+    if not root.is_dir():
+        raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
+    if derivatives is None:
+        return Dataset(root, root, False)
+    if not (isinstance(derivatives, str) and derivatives == "auto"):
+        # relative to the dataset, if it is there
+        places = root / derivatives, Path(derivatives)
+        chosen = next(filter(Path.is_dir, places), None)
+        if chosen is None:
+            raise StudyError(
+                f"There is no folder {str(derivatives)!r}, neither in {str(root)!r} "
+                "nor by itself. Check derivatives=..."
+            )
+        return Dataset(chosen, root, True)
+    about = root / "dataset_description.json"
+    if about.exists() and _read_json(about).get("DatasetType") == "derivative":
+        above = root.resolve().parent.parent
+        return Dataset(root, above if any(above.glob("sub-*")) else root, True)
+    found = [p for p in sorted(root.glob("derivatives/*")) if any(_bold_files(p))]
+    named = [path for path in found if "fmriprep" in path.name.lower()]
+    if len(found) > 1 and len(named) != 1:
+        raise StudyError(
+            f"{str(root)!r} has several derivatives with BOLD images: "
+            f"{_quoted(f'derivatives/{path.name}' for path in found)}. Choose one with "
+            "derivatives=..., or None for the raw images."
+        )
+    return Dataset((named or found or [root])[0], root, bool(found))
+
+
+def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the images of a dataset, and their endings."""
+    for folder in ("func", "ses-*/func"):
+        for path in sorted(root.glob(f"sub-*/{folder}/*_bold.*")):
+            ending = path.name.rpartition("_bold")[2]
+            if ending in _KINDS:
+                yield path, ending
+
+
+def find_runs(
+    dataset: Dataset,
+    *,
+    task: str | None = None,
+    space: str | None = None,
+    subjects: Iterable[str] | None = None,
+    sessions: Iterable[str] | None = None,
+    runs: Iterable[int | str] | None = None,
+    entities: Mapping[str, str] | None = None,
+) -> dict[str, list[BidsRun]]:
+    """List the runs of each subject, in order, by task, space, session and run.
+
+    Whatever is None must be the same for all files (sessions and runs: all are
+    taken); an error lists what there is to choose from.
+    """
+    found = dataset.runs
+    where = f"{str(dataset.images)!r}"
+    if not found:
+        raise StudyError(
+            f"{where} has no BOLD images (sub-*/[ses-*/]func/*_bold.nii.gz). "
+            "Is it the root of a BIDS dataset?"
+        )
+    found = _pick(found, "task", task, where, single=True)
+    found = _pick(found, "subjects", subjects, where)
+    found = _pick(found, "sessions", sessions, where)
+    found = _pick(found, "space", space, where, single=True)
+    for key, value in (entities or {}).items():
+        found = _pick(found, key, [value], where)
+    for key in _ALTERNATIVES:
+        values = sorted({run.value(key) for run in found})
+        if len(values) == 1:
+            continue
+        # fMRIPrep's preprocessed series; its other series have other descriptions
+        if key != "desc" or "preproc" not in values:
+            raise StudyError(
+                f"{where} has images that differ in {key!r}: {_quoted(values)}. Choose "
+                f"one with entities={{{key!r}: ...}}."
+            )
+        found = _pick(found, "desc", ["preproc"], where)
+    found = _pick(found, "runs", runs, where)
+    by_subject: dict[str, list[BidsRun]] = {}
+    for run in sorted(found, key=lambda run: run.order):
+        by_subject.setdefault(run.entities["sub"], []).append(run)
+    for id, listed in by_subject.items():
+        names = [run.run for run in listed]
+        twice = {str(name) for name in names if names.count(name) > 1}
+        if twice:
+            files = ", ".join(run.path.name for run in listed if str(run.run) in twice)
+            raise StudyError(
+                f"Subject {id!r} has more than one file for run {min(twice)}: {files}."
+            )
+    return dict(sorted(by_subject.items()))
+
+
+def _pick(
+    runs: list[BidsRun], option: str, wanted: Any, where: str, *, single: bool = False
+) -> list[BidsRun]:
+    """Keep the runs that an option asks for; if it is None, all, or the only kind."""
+    key = _OPTIONS.get(option, option)
+    value_of = _unpadded if key == "run" else str
+    known = sorted({value_of(run.value(key)) for run in runs})
+    if wanted is None:
+        if single and len(known) > 1:
+            raise StudyError(
+                f"{where} has more than one {key}: {_quoted(known)}. Choose one with "
+                f"{key}=..."
+            )
+        return runs
+    listed = check_list_option(option, wanted, "load_bids")
+    chosen = [value_of(str(value).removeprefix(f"{key}-")) for value in listed]
+    unknown = [value for value in chosen if value not in known]
+    if unknown:
+        raise StudyError(
+            f"{where} has no {option} {_quoted(unknown)}; it has {_quoted(known)}."
+        )
+    return [run for run in runs if value_of(run.value(key)) in chosen]
+
+
+def _unpadded(value: str) -> str:
+    """Return a number without leading zeros, so that run-01 is run-1."""
+    return value.lstrip("0") or "0" if value.isdigit() else value
+
+
+def inherited_files(root: Path, run: BidsRun, suffix: str, ending: str) -> list[Path]:
+    """Find files that apply to a run by the inheritance principle, nearest first.
+
+    A file applies if all entities in its name are those of the run, at the run's own
+    level or at a level above.
+    """
+    levels = [root, root / f"sub-{run.entities['sub']}"]
+    if "ses" in run.entities:
+        levels.append(levels[-1] / f"ses-{run.entities['ses']}")
+    levels.append(levels[-1] / "func")
+    found: list[Path] = []
+    for level in reversed(levels):
+        fitting = []
+        for path in level.glob(f"*{suffix}{ending}"):
+            name = path.name.removesuffix(ending)
+            if name != suffix and not name.endswith(f"_{suffix}"):
+                continue
+            # the suffix may hold an entity of its own, such as desc-brain
+            entities = dict(_ENTITY.findall(name.removesuffix(suffix)))
+            if all(
+                key in run.entities and _unpadded(run.entities[key]) == _unpadded(value)
+                for key, value in entities.items()
+            ):
+                fitting.append((len(entities), path))
+        found.extend(path for _, path in sorted(fitting, reverse=True))
+    return found
+
+
+def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[Any, str]:
+    """Read what a sidecar states, the image's own before the raw ones, and which."""
+    for root in dict.fromkeys((dataset.images, dataset.raw)):
+        for path in inherited_files(root, run, "bold", ".json"):
+            value = _read_json(path).get("RepetitionTime")
+            if value is not None:
+                return value, f"RepetitionTime in {str(path)!r}"
+    return None, ""
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise StudyError(f"{str(path)!r} is not readable JSON ({error}).") from error
+    if not isinstance(content, dict):
+        raise StudyError(f"{str(path)!r} holds no JSON object.")
+    return content
+
+
+def read_confounds(
+    dataset: Dataset, run: BidsRun, confounds: Any, scrub: float | None
+) -> tuple[Any, NDArray[np.bool_] | None, int]:
+    """Read fMRIPrep's confounds of a run, as ``load_bids`` is asked for them.
+
+    Return the columns to remove (a DataFrame) and a mask of the volumes that may be
+    used, both None if nothing is asked for; and how many of the others were scanned
+    before the magnetisation was steady.
+    """
+    if confounds is None and scrub is None:
+        return None, None, 0
+    tables = inherited_files(dataset.images, run, "desc-confounds_timeseries", ".tsv")
+    if not tables:
+        raise StudyError(
+            f"{str(run.path)!r} has no confounds (*_desc-confounds_timeseries.tsv) "
+            "beside it. Use confounds=None and scrub=None, or the output of fMRIPrep."
+        )
+    table, kept = tables[0], None
+    columns = _columns(table, confounds if isinstance(confounds, list) else [])
+    usable = np.ones(len(columns), bool)
+    if not (confounds is None or isinstance(confounds, list)):
+        loaded, kept = _nilearn_confounds(run.path, table, confounds)
+        columns = columns if loaded is None else loaded
+        if kept is not None:
+            usable = np.isin(np.arange(len(usable)), kept)
+    if scrub is not None:
+        displacement = _columns(table, ["framewise_displacement"]).to_numpy()[:, 0]
+        usable &= ~(displacement > scrub)
+    if not usable.any():
+        raise StudyError(
+            f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
+            "or leave the run out."
+        )
+    names = read_table(table, nrows=0).columns
+    flags = [name for name in names if name.startswith("non_steady_state")]
+    unsteady = (_columns(table, flags).to_numpy() > 0).any(axis=1) & ~usable
+    return columns, usable, int(unsteady.sum())
+
+
+def _columns(table: Path, names: list[str]) -> Any:
+    frame = read_table(table)
+    unknown = [name for name in names if name not in frame.columns]
+    if unknown:
+        raise StudyError(
+            f"{str(table)!r} has no column {_quoted(unknown)}; it has "
+            f"{_quoted(frame.columns)}."
+        )
+    try:
+        return frame[names].astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise StudyError(
+            f"{str(table)!r}: {_quoted(names)} are not all numbers ({error})."
+        ) from None
+
+
+def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, Any]:
+    """Load confounds by one of nilearn's strategies, components, or options."""
+    from nilearn.interfaces.fmriprep import load_confounds, load_confounds_strategy
+
+    if isinstance(confounds, str):
+        check_option("confounds", confounds, _STRATEGIES, owner="load_bids")
+    elif isinstance(confounds, tuple):
+        confounds = {"strategy": confounds}
+    elif not isinstance(confounds, Mapping):
+        raise TypeError(
+            "confounds must be a name, a tuple, a list, a mapping or None, got "
+            f"{type(confounds).__name__}."
+        )
+    try:
+        with warnings.catch_warnings():
+            # nilearn notes that columns are missing for compcor and the like
+            warnings.simplefilter("ignore", UserWarning)
+            if isinstance(confounds, str):
+                return load_confounds_strategy(str(image), confounds)
+            return load_confounds(str(image), **confounds)
+    except Exception as error:
+        # a damaged table or sidecar makes nilearn fail in any way
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise StudyError(
+            f"{str(table)!r} does not serve confounds={confounds!r}: "
+            f"{_odd_cell(table)}{said}"
+        ) from error
+
+
+def _odd_cell(table: Path) -> str:
+    """Name the first cell that is neither a finite number nor missing."""
+    import pandas as pd
+
+    frame = read_table(table)
+    numbers = frame.apply(pd.to_numeric, errors="coerce")
+    odd = np.argwhere(frame.notna().to_numpy() & ~np.isfinite(numbers.to_numpy(float)))
+    if not len(odd):
+        return ""
+    row, column = odd[0]
+    name, cell = frame.columns[column], frame.iat[row, column]
+    return f"{name!r} is {cell} in row {row + 1}. "
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return ", ".join(map(repr, values))

@@ -1,7 +1,8 @@
-"""What a subject saw and when, whether that can be, and how volumes show it.
+"""What a subject saw and when, which volumes show it, and the samples that they give.
 
 Events are the rows of a BIDS ``events.tsv``: an onset, a duration, a category and, if
-there is one, a stimulus. The module ``sampling`` turns them into samples.
+there is one, a stimulus. Samples are volumes, means of blocks or trial estimates: all
+linear in the volumes, and planned from the events before an image is read.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.validation import check_list_option
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.spaces import RunHeader, read_table
 
+#: Ways to make samples of volumes.
+SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 #: Rules for volumes under several events, and what they mean.
 OVERLAPS = {
     "longest": "each has the label of the event that covers most of it",
-    "last": "each has the label of the event that began last",
     "drop": "none of them has a label",
-    "error": "they are an error",
 }
 
 #: What an empty cell of an ``events.tsv`` may hold.
@@ -42,14 +43,91 @@ NOT_STIMULI = (
 #: Where drifts end and signal begins, in Hz, as in SPM and fMRIPrep.
 DRIFT_CUTOFF = 1 / 128
 
+
+#: Of a run's degrees of freedom, what events and confounds that are fitted together
+#: may take; beyond, the noise that this adds outweighs the signal that it saves
+#: (benchmarks/confounds.py).
+ROOM = 2 / 5
+
 # No scanner is faster, no protocol slower (sparse sampling takes 10 to 20 s a volume).
 _SHORTEST_TR, _LONGEST_TR = 0.01, 100.0
+
+
 # Two statements of one repetition time may differ by rounding, not more.
 _TR_TOLERANCE = 0.01
+
 
 # Times in events files are rounded to milliseconds or less; a volume that starts within
 # this many seconds of a boundary counts as being on it.
 _TIME_SLACK = 1e-3
+
+
+@dataclass(frozen=True)
+class EventRules:
+    """Rules for the events of a run.
+
+    Parameters
+    ----------
+    ignore : str or sequence of str, default=()
+        Labels that are no category, beside ``n/a`` and the labels of events that no
+        analysis takes for stimuli: rest, baseline, fixation (cross), blank, null
+        (event), ITI, ISI, response, button (press, response), key press and trigger,
+        in any case, plural or numbered. What was left out is in the record.
+    keep : str or sequence of str, default=()
+        Of these, labels that are categories all the same.
+    overlap : {"longest", "drop"}, default="longest"
+        Which event a volume shows that lies under events of several categories: the
+        one that covers most of it, or none. How many volumes that concerns is in a
+        warning and in the record. Trial models tell overlapping trials apart, and need
+        no rule.
+    moments : bool, default=False
+        Add the seconds since the stimulus began to the ids of volumes, so that the
+        same moment of a film has the same id in every subject.
+    """
+
+    ignore: Sequence[str] | str = ()
+    keep: Sequence[str] | str = ()
+    overlap: str = "longest"
+    moments: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("ignore", "keep"):
+            listed = check_list_option(name, getattr(self, name), "EventRules")
+            object.__setattr__(self, name, tuple(map(str, listed)))
+        both = set(self.ignore) & set(self.keep)
+        if both:
+            raise InputError(f"{min(both)!r} is both in ignore=... and in keep=...")
+        check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings for turning volumes into samples.
+
+    Parameters
+    ----------
+    t_r : float, optional
+        Repetition time in seconds, instead of what sidecars and headers say.
+    hrf_delay : float, default=5.0
+        Seconds from a stimulus to its response, for volumes and blocks.
+    keep_rest : bool, default=False
+        Keep volumes that show nothing, without a label.
+    max_gap : float, default=4.0
+        Most seconds between events of one block.
+    hrf_model : str, default="glover"
+        Response of the trial models, one of nilearn's.
+    """
+
+    t_r: float | None = None
+    hrf_delay: float = 5.0
+    keep_rest: bool = False
+    max_gap: float = 4.0
+    hrf_model: str = "glover"
+
+    def __post_init__(self) -> None:
+        if self.t_r is not None:
+            seconds = check_tr(self.t_r, f"t_r={self.t_r!r}", InputError)
+            object.__setattr__(self, "t_r", seconds)
 
 
 @dataclass(frozen=True)
@@ -93,26 +171,26 @@ class Events:
         columns = self.onset[keep], self.duration[keep], self.label[keep], stimulus
         return Events(*columns, self.left_out)
 
-    def stimuli(self, ignore: Iterable[str] = (), keep: Iterable[str] = ()) -> Events:
-        """Leave out what is no stimulus: no label, one to ignore, or by its name.
-
-        Labels to `keep` stay, whatever their names.
+    def stimuli(self, rules: EventRules | None = None) -> Events:
+        """Leave out what is no stimulus by the rules.
 
         Examples
         --------
         >>> rows = [(0, 2, "face"), (1, 0, "Button_Press"), (2, 2, "Rest"), (4, 1, "x")]
-        >>> events = Events.from_rows(rows).stimuli(ignore=["x"], keep=["Rest"])
+        >>> events = Events.from_rows(rows).stimuli(
+        ...     EventRules(ignore="x", keep="Rest")
+        ... )
         >>> events.label.tolist(), events.left_out
         (['face', 'Rest'], {'Button_Press': 1, 'x': 1})
         """
-        ignore, keep = set(ignore), set(keep)
+        rules = rules or EventRules()
         names, codes, counts = np.unique(
             self.label, return_inverse=True, return_counts=True
         )
         stays = [
             name not in MISSING
-            and name not in ignore
-            and (name in keep or not names_no_stimulus(name))
+            and name not in rules.ignore
+            and (name in rules.keep or not names_no_stimulus(name))
             for name in map(str, names)
         ]
         left = Counter[str]()
@@ -124,7 +202,7 @@ class Events:
 
 
 def names_no_stimulus(label: str, known: Sequence[str] = NOT_STIMULI) -> bool:
-    """Whether a label is one of :data:`NOT_STIMULI`, however it is written."""
+    """Return whether a label is one of :data:`NOT_STIMULI`, however it is written."""
     bare = _letters(label)
     return any(bare in (n, f"{n}s", f"{n}es") for n in map(_letters, known))
 
@@ -138,13 +216,12 @@ def read_events(
     *,
     label: str = "trial_type",
     stimulus: str | None = None,
-    ignore: Sequence[str] | str = (),
-    keep: Sequence[str] | str = (),
+    rules: EventRules | None = None,
 ) -> Events:
-    """Read a BIDS ``events.tsv``; `label` and `stimulus` are names of columns.
+    """Read a BIDS ``events.tsv``, sorted by onset.
 
-    Rows whose label is missing (``n/a``), one of :data:`NOT_STIMULI` or in `ignore` are
-    left out, but for those in `keep`. A missing duration counts as zero.
+    `label` and `stimulus` name the columns to use. Events that are no stimuli by the
+    rules are left out. A missing duration counts as zero.
     """
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
@@ -170,9 +247,7 @@ def read_events(
     if stimulus is not None:
         ids = table[stimulus].str.strip().replace(list(MISSING), "")
         ids = ids.to_numpy(dtype=np.str_)
-    lists = {"ignore": ignore, "keep": keep}
-    rule = {k: check_list_option(k, v, "read_events") for k, v in lists.items()}
-    events = Events(onset, duration, names, ids).stimuli(**rule)
+    events = Events(onset, duration, names, ids).stimuli(rules)
     for row in np.flatnonzero(np.isin(names, events.label)):
         if np.isnan(onset[row]):
             raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
@@ -200,7 +275,7 @@ def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
 def event_volumes(
     events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
 ) -> NDArray[np.bool_]:
-    """Say which volumes show each event, as an array (n_events, n_volumes).
+    """Return which volumes show each event, of shape (n_events, n_volumes).
 
     Volume v starts at ``v * tr`` and shows event e when ``v * tr - hrf_delay`` lies in
     ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
@@ -228,12 +303,12 @@ def match_volumes(
     hrf_delay: float = 5.0,
     overlap: str = "longest",
 ) -> NDArray[np.int64]:
-    """Say which event each volume shows, -1 for none.
+    """Return the event that each volume shows, -1 for none.
 
-    Where it shows several (see :func:`event_volumes`), `overlap` decides: the one that
-    covers most of it counts (of equals the one that began last), so that a button press
-    takes nothing from the block it falls into; the one that began last; none, where
-    their categories differ; or that is an error.
+    Where it shows several (see :func:`event_volumes`), the one that covers most of it
+    counts (of equals the one that began last), so that a button press takes nothing
+    from the block it falls into; or, for ``overlap="drop"``, none, where their
+    categories differ.
 
     Examples
     --------
@@ -249,21 +324,10 @@ def match_volumes(
     for e in range(len(events)):
         covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
         covered = np.maximum(covered, 0.0)
-        here = visible[e]
-        if overlap != "last":
-            here = here & (covered >= most_covered - _TIME_SLACK)
+        here = visible[e] & (covered >= most_covered - _TIME_SLACK)
         volume_event[here], most_covered[here] = e, covered[here]
-    if overlap in ("drop", "error"):
-        shared = shared_volumes(events, visible)
-        if overlap == "error" and shared.any():
-            first = int(np.flatnonzero(shared)[0])
-            both = sorted(set(events.label[visible[:, first]].tolist()))
-            raise StudyError(
-                f"{np.count_nonzero(shared)} volumes lie under events of more than one "
-                f"category, the first is volume {first} ({', '.join(both)}). Leave "
-                "events out with ignore=..., or choose a rule with overlap=..."
-            )
-        volume_event[shared] = -1
+    if overlap == "drop":
+        volume_event[shared_volumes(events, visible)] = -1
     return volume_event
 
 
@@ -337,11 +401,6 @@ def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> fl
     return seconds
 
 
-def check_t_r_option(t_r: Any) -> float | None:
-    """Return the option `t_r` as a float; refuse what cannot be a repetition time."""
-    return None if t_r is None else check_tr(t_r, f"t_r={t_r!r}", InputError)
-
-
 def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
     """Return the repetition time that a sidecar (`where`) and the header agree on."""
     if stated is None and header.t_r is None:
@@ -399,21 +458,14 @@ def _unit_hint(times: Any, length: float) -> str:
     return "; these look like milliseconds" if in_milliseconds else ""
 
 
-def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return columns with mean 0 and variance 1; those that are constant are zero."""
-    centred = columns - columns.mean(axis=0)
-    scale = centred.std(axis=0)
-    return np.asarray(centred / np.where(scale > 0, scale, 1.0))
-
-
 def trial_weights(
     events: Events,
     n_volumes: int,
     tr: float,
     *,
     separate: bool,
-    usable: NDArray[np.bool_] | None = None,
-    nuisance: NDArray[np.float64] | None = None,
+    usable: NDArray[np.bool_],
+    nuisance: NDArray[np.float64],
     hrf_model: str = "glover",
 ) -> NDArray[np.float64]:
     r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
@@ -423,7 +475,7 @@ def trial_weights(
     separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
     category, and the rest, and only the first row of :math:`X_j^+` is kept; that
     trades a little bias for far less variance when trials follow each other quickly.
-    Volumes that are not `usable` get weight zero; `nuisance` is a constant by default.
+    `nuisance` holds the other columns. Volumes that are not `usable` get weight zero.
 
     References
     ----------
@@ -433,15 +485,13 @@ def trial_weights(
     """
     from nilearn.glm.first_level import compute_regressor
 
-    usable = np.ones(n_volumes, dtype=bool) if usable is None else usable
     times = np.arange(n_volumes) * tr
     regressors = np.empty((n_volumes, len(events)))
     for e in range(len(events)):
         condition = ([events.onset[e]], [events.duration[e]], [1.0])
         regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
     regressors = regressors[usable]
-    rest = np.ones((n_volumes, 1)) if nuisance is None else nuisance
-    nuisance = rest[usable]
+    nuisance = nuisance[usable]
     weights = np.zeros((len(events), n_volumes))
     if not separate:
         n_columns = regressors.shape[1] + nuisance.shape[1]
@@ -481,11 +531,174 @@ def drift_columns(
     return table.drop(columns="constant").to_numpy(dtype=np.float64)
 
 
-def nuisance_columns(
-    drifts: NDArray[np.float64], confounds: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """Return a constant, the drifts and the standardised confounds."""
-    columns = [np.ones((len(drifts), 1)), drifts]
-    if confounds is not None and confounds.shape[1]:
-        columns.append(standardized(confounds))
-    return np.hstack(columns)
+def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return columns with mean 0 and variance 1; those that are constant are zero."""
+    centred = columns - columns.mean(axis=0)
+    scale = centred.std(axis=0)
+    return np.asarray(centred / np.where(scale > 0, scale, 1.0))
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """Counts of what became of the events and volumes of a run."""
+
+    events: int = 0  # those that have a category
+    outside: int = 0  # of these, before or after the scan
+    unseen: int = 0  # within it, but too late for a volume to show their response
+    shared_volumes: int = 0  # volumes under events of more than one category
+    overshadowed: int = 0  # events that got no volume, since others were preferred
+    volumes: int = 0
+    unsteady: int = 0  # volumes left out, before the magnetisation was steady
+    confounds: int = 0
+    high_pass: float | None = None  # cut-off of the drifts that are removed, in Hz
+    nuisance: int = 0  # confounds and drifts that are removed
+    levels: int = 0  # of events, that confounds are fitted with; 0: without
+    lost: float = 0.0  # share of the categories' time courses that nuisance explains
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """The samples of one run, before they are read.
+
+    Labels and stimuli are empty where there is none. Samples are either the volumes
+    `rows` as they are, or means of all volumes by `weights` (n_samples, n_volumes).
+    """
+
+    labels: NDArray[np.str_]
+    stimuli: NDArray[np.str_]
+    onsets: NDArray[np.float64]
+    rows: NDArray[np.int64] | None = None
+    weights: NDArray[np.float64] | None = None
+    volume_event: NDArray[np.int64] | None = None  # of each volume, -1 for none
+    counts: EventCounts = field(default=EventCounts(), compare=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def apply(self, volumes: NDArray[Any]) -> NDArray[Any]:
+        """Turn volumes (n_volumes, n_voxels) into samples (n_samples, n_voxels)."""
+        if self.weights is not None:
+            weights = self.weights.astype(volumes.dtype, copy=False)
+            return np.asarray(weights @ volumes)
+        return np.asarray(volumes[self.rows])
+
+
+def plan_samples(
+    events: Events,
+    n_volumes: int,
+    tr: float,
+    *,
+    samples: str = "volumes",
+    rules: EventRules | None = None,
+    sampling: Sampling | None = None,
+    kept_volumes: NDArray[np.int64] | None = None,
+    confounds: NDArray[np.float64] | None = None,
+    high_pass: float | None = DRIFT_CUTOFF,
+) -> SamplePlan:
+    """Plan the samples of one run.
+
+    Volumes other than `kept_volumes` are censored; `confounds` are further columns of
+    the trial models, whose drift terms stop at `high_pass`, or are removed from other
+    samples before, together with the drifts among them.
+    """
+    rules, sampling = rules or EventRules(), sampling or Sampling()
+    check_option("samples", samples, SAMPLES, owner="plan_samples")
+    n_events, n_outside = len(events), check_events(events, n_volumes, tr)
+    usable = np.ones(n_volumes, dtype=bool)
+    if kept_volumes is not None:
+        usable = np.isin(np.arange(n_volumes), kept_volumes)
+    if samples == "blocks":
+        events = find_blocks(events, max_gap=sampling.max_gap)
+    is_trials, delay = samples.startswith("trials"), sampling.hrf_delay
+    volume_event = match_volumes(
+        events,
+        n_volumes,
+        tr,
+        hrf_delay=delay,
+        # a model tells overlapping trials apart and needs no rule
+        overlap="longest" if is_trials else rules.overlap,
+    )
+    visible = event_volumes(events, n_volumes, tr, hrf_delay=delay)
+    n_confounds = 0 if confounds is None else confounds.shape[1]
+    nuisance = None
+    if is_trials or n_confounds:
+        columns = [np.ones((n_volumes, 1)), drift_columns(n_volumes, tr, high_pass)]
+        if confounds is not None and n_confounds:
+            columns.append(standardized(confounds))
+        nuisance = np.hstack(columns)
+    rows = weights = None
+    if samples == "volumes":
+        rows = np.flatnonzero(usable & (sampling.keep_rest | (volume_event >= 0)))
+        sample_event = volume_event[rows]
+    elif samples == "blocks":
+        sample_event = np.unique(volume_event[usable & (volume_event >= 0)])
+        member = usable & (volume_event == sample_event[:, None])
+        weights = member / member.sum(axis=1, keepdims=True)
+    else:
+        # what was not scanned cannot be estimated
+        sample_event = np.flatnonzero((visible & usable).any(axis=1))
+        weights = trial_weights(
+            events.take(sample_event),
+            n_volumes,
+            tr,
+            separate=samples == "trials-lss",
+            usable=usable,
+            nuisance=np.asarray(nuisance),
+            hrf_model=sampling.hrf_model,
+        )
+    # position -1, for rest, finds the empty text at the end
+    stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
+    stimuli = np.append(stimuli, "")[sample_event]
+    if rows is not None and rules.moments:
+        stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
+    has_volume = visible.any(axis=1)
+    begins_within = events.onset < n_volumes * tr
+    within = begins_within & (events.onset + events.duration >= 0)
+    counts = EventCounts(
+        events=n_events,
+        outside=n_outside,
+        volumes=n_volumes,
+        unseen=int((within & ~has_volume).sum()),
+        **_count_nuisance(volume_event, events.label, usable, nuisance, n_confounds),
+    )
+    if not is_trials:  # trials may share volumes
+        preferred = np.isin(np.arange(len(events)), volume_event)
+        counts = replace(
+            counts,
+            shared_volumes=int(shared_volumes(events, visible).sum()),
+            overshadowed=int((has_volume & ~preferred).sum()),
+        )
+    return SamplePlan(
+        np.append(events.label, "")[sample_event],
+        stimuli,
+        events.onset[sample_event] if rows is None else (rows * tr).astype(np.float64),
+        rows,
+        weights,
+        volume_event,
+        counts,
+    )
+
+
+def _count_nuisance(
+    volume_event: NDArray[np.int64],
+    labels: NDArray[np.str_],
+    usable: NDArray[np.bool_],
+    nuisance: NDArray[np.float64] | None,
+    n_confounds: int,
+) -> dict[str, Any]:
+    """Count confounds and drifts, and the share of the categories that they explain."""
+    if nuisance is None:
+        return {}
+    # the first column is a constant
+    removed, volume_event = nuisance[usable, 1:], volume_event[usable]
+    removed = removed - removed.mean(axis=0)
+    categories = np.append(labels, "")[volume_event][:, None] == np.unique(labels)
+    courses = categories - categories.mean(axis=0)
+    explained = removed @ (np.linalg.pinv(removed, rcond=1e-8) @ courses)
+    n_columns, n_levels = removed.shape[1], len(np.unique(volume_event))
+    return {
+        "confounds": n_confounds,
+        "nuisance": n_columns,
+        "levels": n_levels if n_columns + n_levels <= ROOM * len(volume_event) else 0,
+        "lost": round(float((explained**2).sum() / max((courses**2).sum(), 1e-12)), 3),
+    }

@@ -11,13 +11,12 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import StudyError
@@ -46,6 +45,7 @@ _VERIFIED_BYTES = 2**29
 _ENDINGS = r"\.(npy|tsv|nii\.gz|dscalar\.nii|gii|func\.gii)$"
 _WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
 _MISSING = "n/a"  # as in BIDS
+_FLAGS = {"0": False, "1": True}
 # column in the file -> attribute of the subject; the last is written only if known
 _COLUMNS = {
     "label": "labels",
@@ -99,11 +99,25 @@ def save_study(
     """
     target = Path(os.path.abspath(folder))
     _check_target(target, overwrite)
-    _check_study(study)
+    for subject in study:
+        if subject.n_samples == 0:
+            raise StudyError(
+                f"Subject {subject.id!r} has no samples, so the study cannot be saved. "
+                "Leave it out with subset(subjects=...)."
+            )
+    try:
+        json.dumps(study.record)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StudyError(
+            f"The study's record cannot be saved: it is not plain JSON ({error})."
+        ) from error
     if target.is_symlink():
         target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    n_bytes = sum(_n_bytes(subject, dtype) for subject in study)
+    n_bytes = 0
+    for subject in study:
+        stored = np.dtype(dtype or getattr(subject.samples, "dtype", None))
+        n_bytes += subject.n_samples * subject.n_voxels * stored.itemsize
     check_disk_space(target.parent, n_bytes, "The study", 'pass dtype="float32"')
 
     def replaced() -> list[str]:
@@ -118,8 +132,16 @@ def save_study(
     ):
         taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
         entries = []
+        stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
+        # threads: most of the time goes to reading, decompressing and NumPy, which let
+        # others run meanwhile, and nothing is left behind when the process is killed
+        workers = Parallel(n_workers(len(study), n_jobs), "threading", "generator")
+        written = workers(
+            delayed(_write_subject)(subject, stem, dtype)
+            for subject, stem in zip(study, stems, strict=True)
+        )
         with shown_progress(progress, len(study), "Writing subjects") as tick:
-            for entry in _write_subjects(study, work, taken, dtype, n_jobs):
+            for entry in written:
                 entries.append(entry)
                 tick(entry["id"])
         index = {
@@ -191,30 +213,6 @@ def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
     if not isinstance(record, dict | None):
         raise TypeError(f"the record {record!r} is no object")
     return Study(subjects, index["name"], record)
-
-
-def _write_subjects(
-    study: Study, work: Path, taken: set[str], dtype: Any, n_jobs: int | None
-) -> Iterator[dict[str, Any]]:
-    """Write the subjects, and yield their entries in the index."""
-    stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
-    workers = n_workers(len(study), n_jobs)
-    if workers == 1:
-        for subject, stem in zip(study, stems, strict=True):
-            yield _write_subject(subject, stem, dtype)
-        return
-    # threads: most of the time goes to reading, decompressing and NumPy, which let
-    # others run meanwhile, and nothing is left behind when the process is killed
-    with ThreadPoolExecutor(workers) as pool:
-        jobs = [
-            pool.submit(_write_subject, subject, stem, dtype)
-            for subject, stem in zip(study, stems, strict=True)
-        ]
-        try:
-            for job in jobs:
-                yield job.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
@@ -330,22 +328,6 @@ def _index_checksum(index: dict[str, Any]) -> str:
     return json_checksum({k: v for k, v in index.items() if k != "checksum"})
 
 
-def _check_study(study: Study) -> None:
-    """Refuse a study that cannot be saved."""
-    for subject in study:
-        if subject.n_samples == 0:
-            raise StudyError(
-                f"Subject {subject.id!r} has no samples, so the study cannot be saved. "
-                "Leave it out with subset(subjects=...)."
-            )
-    try:
-        json.dumps(study.record)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StudyError(
-            f"The study's record cannot be saved: it is not plain JSON ({error})."
-        ) from error
-
-
 def _check_target(target: Path, overwrite: bool) -> None:
     """Refuse a folder that may not be replaced."""
     if not os.path.lexists(target):
@@ -360,11 +342,6 @@ def _check_target(target: Path, overwrite: bool) -> None:
             f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
             "Choose another folder."
         )
-
-
-def _n_bytes(subject: Subject, dtype: Any) -> int:
-    stored = np.dtype(dtype) if dtype else getattr(subject.samples, "dtype", None)
-    return subject.n_samples * subject.n_voxels * getattr(stored, "itemsize", 8)
 
 
 def _files_of_study(index: Path) -> list[str]:
@@ -437,30 +414,27 @@ def _format_table(subject: Subject) -> tuple[str, dict[str, str | None]]:
     columns, types = [], {}
     for column, name in _COLUMNS.items():
         values = getattr(subject, name)
-        if values is not None or column != "aligned":
-            types[column], texts = _format_column(values, subject.n_samples)
-            columns.append([column, *texts])
-    rows = zip(*columns, strict=True)
-    return "".join("\t".join(map(_quote_cell, row)) + "\n" for row in rows), types
-
-
-def _format_column(values: NDArray[Any] | None, n: int) -> tuple[str | None, list[str]]:
-    if values is None:
-        return None, [_MISSING] * n
-    listed = values.tolist()
-    if values.dtype == bool:
-        return "bool", [str(int(value)) for value in listed]
-    if values.dtype.kind == "f":
-        return "float", [_MISSING if np.isnan(v) else str(v) for v in listed]
-    kind = "str" if any(isinstance(value, str) for value in listed) else "int"
-    return kind, [_MISSING if value is None else str(value) for value in listed]
-
-
-def _quote_cell(text: str) -> str:
+        if values is None and column == "aligned":
+            continue
+        listed: list[Any] = [None] * subject.n_samples
+        listed = listed if values is None else values.tolist()
+        kinds = {type(value).__name__ for value in listed if value is not None}
+        types[column] = kinds.pop() if kinds else None
+        if types[column] == "bool":
+            listed = [int(value) for value in listed]
+        elif types[column] == "float":
+            listed = [None if np.isnan(value) else value for value in listed]
+        texts = [_MISSING if value is None else str(value) for value in listed]
+        columns.append([column, *texts])
     # csv.writer leaves a lone carriage return bare, which csv.reader takes as a line
-    if any(mark in text for mark in '\t\r\n"'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
+    rows = (
+        "\t".join(
+            '"' + cell.replace('"', '""') + '"' if set(cell) & set('\t\r\n"') else cell
+            for cell in row
+        )
+        for row in zip(*columns, strict=True)
+    )
+    return "".join(f"{row}\n" for row in rows), types
 
 
 def _read_table(
@@ -490,10 +464,7 @@ def _read_table(
 def _parse_column(texts: tuple[str, ...], kind: str | None) -> NDArray[Any] | None:
     if kind is None:
         return None
-    if kind == "bool":
-        return np.array([{"0": False, "1": True}[text] for text in texts], bool)
-    if kind == "float":
-        return np.array([np.nan if t == _MISSING else float(t) for t in texts])
-    parse = {"int": int, "str": str}[kind]
-    values = [None if text == _MISSING else parse(text) for text in texts]
+    parse: Any = {"int": int, "str": str, "float": float, "bool": _FLAGS.__getitem__}
+    missing = np.nan if kind == "float" else None
+    values = [missing if text == _MISSING else parse[kind](text) for text in texts]
     return object_array(values) if None in values else np.array(values)

@@ -1,5 +1,6 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -10,10 +11,13 @@ import nibabel as nib
 import numpy as np
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.formats.events import check_t_r_option
-from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import errors_name_subject, study_of_runs
-from brainweave.study.options import merge_options, subject_entry
+from brainweave.study.formats.events import check_tr
+from brainweave.study.formats.runs import (
+    Cleaning,
+    Run,
+    errors_name_subject,
+    study_of_runs,
+)
 from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
     ImageLike,
@@ -23,6 +27,7 @@ from brainweave.study.spaces import (
     reading,
 )
 from brainweave.study.study import Study
+from brainweave.study.subject import subject_entry
 from brainweave.study.surface import CiftiSpace, SurfaceSpace, pair_hemispheres
 
 
@@ -30,9 +35,13 @@ def load_nifti(
     files: Mapping[str, Any],
     *,
     mask: Any = "epi",
-    resample_mask: bool = False,
+    labels: Any = None,
+    stimuli: Any = None,
+    confounds: Mapping[str, Any] | None = None,
+    t_r: float | None = None,
+    cleaning: Cleaning | None = None,
+    dtype: Any = np.float32,
     name: str = "",
-    **options: Any,
 ) -> Study:
     """Make a study of 4-D NIfTI files, with masks that may differ between subjects.
 
@@ -41,23 +50,26 @@ def load_nifti(
     files : mapping of str to path, image, Run, or a list of these
         Per subject id, its runs in order. Or a list of files whose names begin with
         their subject, ``sub-01_...``: the files of one subject are its runs.
-    mask : path, image, fitted masker, mapping of str to these, or "epi", default="epi"
-        One mask for all subjects (of a nilearn masker its ``mask_img_``), one per
-        subject id, or a brain mask computed from each subject's own runs in their
-        native space (:func:`epi_mask`; this reads the runs once). Subjects need not
-        be on the same grid.
-    resample_mask : bool, default=False
-        Put a mask of another shape or affine on the grid of the subject's first run
-        (nearest neighbour) instead of raising.
+    mask : path, image, mapping of str to these, or "epi", default="epi"
+        One mask for all subjects, one per subject id, or a brain mask computed from
+        each subject's own runs in their native space (:func:`epi_mask`; this reads the
+        runs once). Subjects need not be on the same grid.
+    labels : array-like or mapping of str to array-like, optional
+        Label of each sample, for all subjects or per subject id.
+    stimuli : array-like or mapping of str to array-like, optional
+        Stimulus of each sample, in the same forms.
+    confounds : mapping of str to list, optional
+        Per subject id, the confounds of each run; see :class:`brainweave.study.Run`.
+    t_r : float, optional
+        Repetition time in seconds, instead of the headers'.
+    cleaning : Cleaning, optional
+        Trends, filters, scaling and smoothing. Drifts below 1/128 Hz are removed by
+        default where the repetition time is known; ``Cleaning(high_pass=None)`` leaves
+        them in (for series of maps, which are no time courses).
+    dtype : dtype, default=float32
+        Of the samples.
     name : str, default=""
         Name of the study.
-    **options
-        ``labels``, ``stimuli``: one per sample, per subject id (a mapping), or for
-        all subjects; ``t_r``; ``confounds``: per subject id, one per run;
-        ``cleaning``: a :class:`brainweave.study.Cleaning`, or its fields by name, such
-        as ``smoothing_fwhm``; ``dtype``. Drifts below 1/128 Hz are removed by default
-        where the repetition time is known; ``high_pass=None`` leaves them in (for
-        series of maps, which are no time courses).
 
     Returns
     -------
@@ -65,21 +77,28 @@ def load_nifti(
         Lazy: only headers (and masks) are read.
     """
     return _make_study(
-        "nifti",
+        {"source": "nifti", "mask": mask},
         files,
-        lambda id, images: volume_space(id, mask, images, resample_mask),
-        name,
-        mask=mask,
-        **options,
+        lambda id, images: volume_space(id, mask, images),
+        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
+        t_r=t_r,
+        cleaning=cleaning,
+        dtype=dtype,
+        name=name,
     )
 
 
 def load_cifti(
     files: Mapping[str, Any],
     *,
-    structures: Sequence[str] | None = None,
+    structures: Sequence[str] | str | None = None,
+    labels: Any = None,
+    stimuli: Any = None,
+    confounds: Mapping[str, Any] | None = None,
+    t_r: float | None = None,
+    cleaning: Cleaning | None = None,
+    dtype: Any = np.float32,
     name: str = "",
-    **options: Any,
 ) -> Study:
     """Make a study of CIFTI dtseries or dscalar files.
 
@@ -89,9 +108,7 @@ def load_cifti(
         Per subject id, its runs in order.
     structures : sequence of str, optional
         Structures to keep, such as ``"cortex_left"``; all by default.
-    name : str, default=""
-        Name of the study.
-    **options
+    labels, stimuli, confounds, t_r, cleaning, dtype, name
         As in :func:`load_nifti` (without smoothing).
 
     Returns
@@ -100,18 +117,30 @@ def load_cifti(
         Lazy: only headers are read.
     """
     chosen = [structures] if isinstance(structures, str) else structures
+    kept = "all grayordinates" if chosen is None else ", ".join(map(str, chosen))
     return _make_study(
-        "cifti",
+        {"source": "cifti", "mask": kept},
         files,
         lambda _, images: CiftiSpace(images[0], structures=structures),
-        name,
-        mask="all grayordinates" if chosen is None else ", ".join(map(str, chosen)),
-        **options,
+        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
+        t_r=t_r,
+        cleaning=cleaning,
+        dtype=dtype,
+        name=name,
     )
 
 
 def load_gifti(
-    files: Mapping[str, Any], *, mask: Any = None, name: str = "", **options: Any
+    files: Mapping[str, Any],
+    *,
+    mask: Any = None,
+    labels: Any = None,
+    stimuli: Any = None,
+    confounds: Mapping[str, Any] | None = None,
+    t_r: float | None = None,
+    cleaning: Cleaning | None = None,
+    dtype: Any = np.float32,
+    name: str = "",
 ) -> Study:
     """Make a study of functional GIfTI files, of one hemisphere or of both.
 
@@ -124,9 +153,7 @@ def load_gifti(
         ``hemi-L`` and ``hemi-R`` in their names; what stays unclear is an error.
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
-    name : str, default=""
-        Name of the study.
-    **options
+    labels, stimuli, confounds, t_r, cleaning, dtype, name
         As in :func:`load_nifti` (without smoothing). GIfTI states no repetition
         time: give ``t_r`` for filters and onsets.
 
@@ -138,24 +165,24 @@ def load_gifti(
     if isinstance(mask, list | tuple):
         (mask,) = pair_hemispheres(mask)
     return _make_study(
-        "gifti",
+        {"source": "gifti", "mask": "all vertices" if mask is None else mask},
         files,
         lambda _, images: SurfaceSpace.from_run(images[0], mask),
-        name,
+        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
+        t_r=t_r,
+        cleaning=cleaning,
+        dtype=dtype,
+        name=name,
         join=_join_hemispheres,
-        mask="all vertices" if mask is None else mask,
-        **options,
     )
 
 
-def volume_space(
-    id: str, mask: Any, images: Sequence[ImageLike], resample: bool
-) -> VolumeSpace:
+def volume_space(id: str, mask: Any, images: Sequence[ImageLike]) -> VolumeSpace:
     """Return the voxels inside the mask of a subject (see `mask` of `load_nifti`)."""
-    mask = _masker_image(_entry_or_value("mask", mask, id))
+    mask = subject_entry("mask", mask, id)
     if isinstance(mask, str) and mask == "epi":
         return VolumeSpace(epi_mask(images))
-    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
+    return VolumeSpace(mask)
 
 
 def epi_mask(images: Sequence[ImageLike]) -> Any:
@@ -186,61 +213,79 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
             ) from error
 
 
-def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
-    """Resample a mask to the grid of an image, by nearest neighbour."""
-    from nilearn.image import resample_img
-
-    target = load_image(image, nib.spatialimages.SpatialImage)
-    return resample_img(
-        VolumeSpace(mask).mask_image(),
-        target_affine=target.affine,
-        target_shape=target.shape[:3],
-        interpolation="nearest",
-        force_resample=True,
-        copy_header=True,
-    )
-
-
 def _make_study(
-    source: str,
+    settings: Mapping[str, Any],
     files: Any,
     space_of: Callable[[str, list[ImageLike]], Any],
-    name: str,
     *,
-    mask: Any,
+    given: Mapping[str, Any],
+    t_r: float | None,
+    cleaning: Cleaning | None,
+    dtype: Any,
+    name: str,
     join: Callable[[list[Run]], list[Run]] = list,
-    labels: Any = None,
-    stimuli: Any = None,
-    confounds: Mapping[str, Any] | None = None,
-    t_r: float | None = None,
-    dtype: Any = np.float32,
-    cleaning: Cleaning | None = None,
-    **details: Any,
 ) -> Study:
-    (cleaning,) = merge_options("the reader of images", details, cleaning or Cleaning())
-    t_r = check_t_r_option(t_r)
+    if t_r is not None:
+        t_r = check_tr(t_r, f"t_r={t_r!r}", InputError)
+    if isinstance(files, list | tuple) and files:
+        files = _group_by_subject(files)
+    if not isinstance(files, Mapping):
+        raise TypeError(
+            "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
+            f"{type(files).__name__}."
+        )
+    if not files:
+        raise StudyError("No files were given.")
     subject_runs, spaces, known = {}, {}, {}
-    for id, files_of_subject in _runs_by_subject(files).items():
+    for id, entry in ((str(id), entry) for id, entry in files.items()):
+        listed = list(entry) if isinstance(entry, list | tuple) else [entry]
+        if not listed:
+            raise StudyError(f"Subject {id!r} has no files. Leave it out.")
         with errors_name_subject(id):
-            runs = join(files_of_subject)
+            runs = join([run if isinstance(run, Run) else Run(run) for run in listed])
         spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
-        if confounds is not None:
-            runs = _with_confounds(id, runs, subject_entry("confounds", confounds, id))
+        if given["confounds"] is not None:
+            own = subject_entry("confounds", given["confounds"], id)
+            own = list(own) if isinstance(own, list | tuple) else [own]
+            if len(own) != len(runs):
+                raise InputError(
+                    f"Subject {id!r} has {len(runs)} runs, but confounds for "
+                    f"{len(own)}. Give one entry per run (None for a run without)."
+                )
+            runs = [replace(r, confounds=c) for r, c in zip(runs, own, strict=True)]
         subject_runs[id] = dict(enumerate(runs, start=1))
         known[id] = {
-            "labels": _entry_or_value("labels", labels, id),
-            "stimuli": _entry_or_value("stimuli", stimuli, id),
+            what: subject_entry(what, given[what], id) for what in ("labels", "stimuli")
         }
-    given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
-    settings = {
-        "source": source,
-        "mask": mask,
-        **{what: None if v is None else AS_GIVEN for what, v in given.items()},
-    }
-    options: dict[str, Any] = {"dtype": dtype, "labels": known}
-    return study_of_runs(name, subject_runs, spaces, cleaning, settings, **options)
+    as_given = {what: None if v is None else AS_GIVEN for what, v in given.items()}
+    return study_of_runs(
+        name,
+        subject_runs,
+        spaces,
+        cleaning or Cleaning(),
+        {**settings, **as_given},
+        dtype=dtype,
+        labels=known,
+    )
+
+
+def _group_by_subject(files: Sequence[Any]) -> dict[str, list[Any]]:
+    """Group files by the subject that their names begin with, ``sub-<id>``."""
+    found: dict[str, list[Any]] = {}
+    for file in files:
+        name = Path(file).name if isinstance(file, str | PathLike) else ""
+        match = re.match("sub-([^_.]+)", name)
+        if match is None:
+            shown = repr(str(file)) if name else f"a {type(file).__name__}"
+            raise TypeError(
+                f"files is a list with {shown}, which does not say whose it is: names "
+                "must begin with sub-. Map subject ids to files instead: "
+                "{'01': ['run1.nii.gz', 'run2.nii.gz'], ...}."
+            )
+        found.setdefault(match[1], []).append(file)
+    return found
 
 
 def _join_hemispheres(runs: list[Run]) -> list[Run]:
@@ -254,74 +299,3 @@ def _join_hemispheres(runs: list[Run]) -> list[Run]:
             'Run({"CortexLeft": left, "CortexRight": right}, ...).'
         )
     return [Run(image) for image in joined]
-
-
-def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
-    listed = list(confounds) if isinstance(confounds, list | tuple) else [confounds]
-    if len(listed) != len(runs):
-        raise InputError(
-            f"Subject {id!r} has {len(runs)} runs, but confounds for {len(listed)}. "
-            "Give one entry per run (None for a run without)."
-        )
-    return [replace(r, confounds=c) for r, c in zip(runs, listed, strict=True)]
-
-
-def _runs_by_subject(files: Any) -> dict[str, list[Run]]:
-    if isinstance(files, list | tuple) and files:
-        files = _group_by_subject(files)
-    if not isinstance(files, Mapping):
-        raise TypeError(
-            "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
-            f"{type(files).__name__}."
-        )
-    listed = {}
-    for id, entry in files.items():
-        runs = list(entry) if isinstance(entry, list | tuple) else [entry]
-        if not runs:
-            raise StudyError(f"Subject {id!r} has no files. Leave it out.")
-        listed[str(id)] = [run if isinstance(run, Run) else Run(run) for run in runs]
-    if not listed:
-        raise StudyError("No files were given.")
-    return listed
-
-
-def _group_by_subject(files: Sequence[Any]) -> dict[str, list[Any]]:
-    """Group files by the subject that their names begin with, ``sub-<id>``."""
-    found: dict[str, list[Any]] = {}
-    for file in files:
-        stem = Path(file).name if isinstance(file, str | PathLike) else ""
-        if not stem.startswith("sub-"):
-            shown = repr(str(file)) if stem else f"a {type(file).__name__}"
-            raise TypeError(
-                f"files is a list with {shown}, which does not say whose it is: names "
-                "must begin with sub-. Map subject ids to files instead: "
-                "{'01': ['run1.nii.gz', 'run2.nii.gz'], ...}."
-            )
-        id = stem.split("_")[0].split(".")[0].removeprefix("sub-")
-        found.setdefault(id, []).append(file)
-    return found
-
-
-def _masker_image(mask: Any) -> Any:
-    """Return the mask image of a nilearn masker; anything else as it is."""
-    if not hasattr(mask, "inverse_transform") or not hasattr(mask, "get_params"):
-        return mask
-    image = getattr(mask, "mask_img_", None)
-    if image is None:
-        raise InputError(
-            f"The masker ({type(mask).__name__}) is not fitted, or keeps no voxels "
-            "apart. Fit a NiftiMasker, or pass a mask image."
-        )
-    cleaning = {"smoothing_fwhm", "standardize", "detrend", "high_pass", "low_pass"}
-    chosen = {k for k, v in mask.get_params().items() if k in cleaning and v}
-    if chosen:
-        raise InputError(
-            f"The masker also asks for {', '.join(sorted(chosen))}; give these to the "
-            "loader itself, which keeps a record of them, and a masker without them."
-        )
-    return image
-
-
-def _entry_or_value(what: str, values: Any, id: str) -> Any:
-    """Return a mapping's entry for a subject; a value that is no mapping is for all."""
-    return subject_entry(what, values, id) if isinstance(values, Mapping) else values

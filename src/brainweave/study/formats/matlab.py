@@ -1,32 +1,43 @@
 """Read MATLAB files that hold all subjects, in a 3-D array or in a cell of arrays."""
 
 import json
+import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.validation import check_list_option
-from brainweave.study.options import subject_entry
 from brainweave.study.provenance import AS_GIVEN, make_record
 from brainweave.study.spaces import finite_voxels
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
+from brainweave.study.subject import Subject, subject_entry
 
 MatFile: TypeAlias = str | PathLike[str]
 Arrays: TypeAlias = list[NDArray[Any]]  # one 2-D array per subject
 
-# A damaged file may send a reader into an endless loop. It is stopped after this many
-# seconds, plus one for each of these many bytes, which slow disks deliver.
+# Damaged files can crash the readers of SciPy and HDF5, or send them into an endless
+# loop. So a process of its own reads them; it is stopped after this many seconds, plus
+# one for each of these many bytes, which slow disks deliver. The last line of its
+# traceback is the reason that users see.
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
+_READER = """
+import sys
+path, *sys.path = sys.argv[1:]
+from brainweave.study.formats.matlab import write_variables
+write_variables(path, sys.stdout.buffer)
+"""
+# A gzip stream cannot hold more than 1032 times its own size.
+_MAX_EXPANSION = 1100
 
 _AXES = {"voxels", "samples", "subjects"}
 
@@ -93,7 +104,12 @@ def load_matlab(
         raise InputError("No MATLAB files were given.")
     parts = [_subject_arrays(Path(file), variable, order) for file in listed]
     arrays = _stack_voxels(parts, [Path(file) for file in listed])
-    ids = _check_ids(ids, len(arrays))
+    if ids is None:
+        width = max(2, len(str(len(arrays))))
+        ids = [f"{number:0{width}d}" for number in range(1, len(arrays) + 1)]
+    ids = [str(id) for id in check_list_option("ids", ids, "load_matlab")]
+    if len(ids) != len(arrays):
+        raise InputError(f"{len(ids)} ids were given for {len(arrays)} subjects.")
     if runs is not None and samples_per_run is not None:
         raise InputError("Give runs or samples_per_run, not both.")
     where = None if labels is None else AS_GIVEN
@@ -144,11 +160,10 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
-    reader = Path(__file__).with_name("matlab_reader.py")
     timeout = _MIN_TIMEOUT + path.stat().st_size / _MIN_BYTES_PER_SECOND
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(reader), str(path.absolute())],
+            [sys.executable, "-P", "-c", _READER, str(path.absolute()), *sys.path],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -167,7 +182,7 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
 
 
 def unpack(content: bytes) -> dict[str, Any]:
-    """Return the variables that the script ``matlab_reader`` wrote."""
+    """Return the variables that :func:`write_variables` wrote."""
     with np.load(BytesIO(content), allow_pickle=False) as arrays:
         index = json.loads(str(arrays["index"]))
 
@@ -177,6 +192,83 @@ def unpack(content: bytes) -> dict[str, Any]:
             return None if entry is None else arrays[entry]
 
         return {name: find(entry) for name, entry in index.items()}
+
+
+def write_variables(path: str, out: BinaryIO) -> None:
+    """Write the arrays of a file as ``.npz``, and which of them each variable has."""
+    import h5py
+
+    warnings.simplefilter("ignore")
+    content = _read_hdf5(path) if h5py.is_hdf5(path) else _read_old(path)
+    arrays: dict[str, Any] = {}
+
+    def add(value: Any) -> Any:
+        if isinstance(value, list):
+            return [add(entry) for entry in value]
+        if value is None:
+            return None
+        arrays[f"a{len(arrays)}"] = value
+        return f"a{len(arrays) - 1}"
+
+    index = {name: add(value) for name, value in content.items()}
+    np.savez(out, index=np.array(json.dumps(index)), **arrays)
+
+
+def _read_old(path: str) -> dict[str, Any]:
+    """Read a file of version 4 to 7.2; structs and sparse matrices are left out."""
+    from scipy.io import loadmat
+
+    content = {}
+    for name, value in loadmat(path).items():
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            content[name] = [_plain(entry) for entry in value.ravel()]
+        elif not name.startswith("__") and _plain(value) is not None:
+            content[name] = value
+    return content
+
+
+def _plain(value: Any) -> Any:
+    """Return an array of numbers or text as it is, and None for anything else."""
+    is_plain = isinstance(value, np.ndarray) and value.dtype.kind in "fiucbSU"
+    return value if is_plain else None
+
+
+def _read_hdf5(path: str) -> dict[str, Any]:
+    """Read the datasets of a version 7.3 file, and nothing from outside of it."""
+    import h5py
+
+    content: dict[str, Any] = {}
+    left = _MAX_EXPANSION * os.path.getsize(path)
+
+    def read(item: Any) -> Any:
+        nonlocal left
+        if not isinstance(item, h5py.Dataset):  # a struct
+            return None
+        if item.external is not None or item.is_virtual:
+            sys.exit(f"{item.name!r} lies in other files, and those are not read")
+        left -= item.nbytes
+        if left < 0:
+            n_bytes = os.path.getsize(path)
+            sys.exit(f"{item.name!r} claims {item.nbytes} bytes in a file of {n_bytes}")
+        values = np.asarray(item[()]).T  # HDF5 has MATLAB's dimensions in reverse
+        if item.attrs.get("MATLAB_class") == b"char":
+            return np.array("".join(map(chr, values.ravel())))
+        return values
+
+    with h5py.File(path, "r") as file:
+        for name in file:
+            link = file.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink):
+                target = getattr(link, "filename", "the same file")
+                sys.exit(f"{name!r} is a link into {target}; links are not followed")
+            value = read(file[name])
+            if value is None:
+                continue
+            if h5py.check_ref_dtype(value.dtype) is h5py.Reference:
+                content[name] = [_plain(read(file[entry])) for entry in value.ravel()]
+            elif _plain(value) is not None:
+                content[name] = value
+    return content
 
 
 def _subject_arrays(
@@ -265,16 +357,6 @@ def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
                     f"{len(one)} in {str(files[0])!r}. Files are stacked along voxels."
                 )
     return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
-
-
-def _check_ids(ids: Sequence[str] | None, n_subjects: int) -> list[str]:
-    if ids is None:
-        width = max(2, len(str(n_subjects)))
-        return [f"{number:0{width}d}" for number in range(1, n_subjects + 1)]
-    ids = check_list_option("ids", ids, "load_matlab")
-    if len(ids) != n_subjects:
-        raise InputError(f"{len(ids)} ids were given for {n_subjects} subjects.")
-    return [str(id) for id in ids]
 
 
 def _runs_from_counts(

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from brainweave._core.exceptions import StudyError
-from brainweave._core.validation import check_list_option
-from brainweave.study.formats.events import Events
+from brainweave._core.validation import check_list_option, check_option
+from brainweave.study.formats.events import SAMPLES, EventRules, Events, Sampling
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import EventRun, study_of_events
-from brainweave.study.options import EventRules, SampleOptions, Sampling
+from brainweave.study.formats.runs import Cleaning, EventRun, Run, study_of_events
 from brainweave.study.study import Study
 
 
@@ -22,19 +20,16 @@ def load_openfmri(
     directory: str | PathLike[str],
     *,
     task: int = 1,
-    model: int = 1,
     subjects: Sequence[str] | str | None = None,
     runs: Sequence[int] | int | None = None,
     bold: str = "bold.nii.gz",
     mask: Any = "epi",
-    resample_mask: bool = False,
     confounds: str | None = None,
     samples: str = "volumes",
     events: EventRules | None = None,
     sampling: Sampling | None = None,
     cleaning: Cleaning | None = None,
     name: str | None = None,
-    **details: Any,
 ) -> Study:
     """Make a study of a dataset in the layout of OpenfMRI.org, before BIDS.
 
@@ -42,8 +37,8 @@ def load_openfmri(
     ----------
     directory : path
         The dataset, with ``sub001``, ``sub002``, … in it.
-    task, model : int, default=1
-        Numbers of the task and of the model whose onsets to use.
+    task : int, default=1
+        Number of the task to read; onsets are those of model 1.
     subjects : sequence of str, optional
         Folders to read, such as ``"sub001"``; by default all that have this task.
     runs : sequence of int, optional
@@ -54,27 +49,14 @@ def load_openfmri(
         ``"epi"`` computes one from each subject's own runs; a path that exists
         within a subject's folder (``"masks/25mm/vt.nii.gz"``) is that subject's mask;
         any other path or image is for all; a mapping gives one per subject.
-    resample_mask : bool, default=False
-        Put a mask of another shape or affine on the grid of the runs.
     confounds : str, optional
         Name of a file in each run's folder whose columns are removed, or are columns
         of trial models, as in :func:`load_bids`; such as ``"bold_moest.txt"``.
-    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        What a sample is, as in :func:`load_bids`.
-    events : EventRules, optional
-        Which conditions are no category, as in :func:`load_bids`, and which of several
-        events a volume shows.
-    sampling : Sampling, optional
-        The delay of responses, whether rest is kept, and the repetition time, by
-        default that of ``scan_key.txt``, which must agree with that of the images.
-    cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing of each run. Drifts below 1/128 Hz
-        (`high_pass`) are removed by default, like confounds.
+    samples, events, sampling, cleaning
+        As in :func:`load_bids`. The repetition time is by default that of
+        ``scan_key.txt``, which must agree with that of the images.
     name : str, optional
         Name of the study; by default that of the folder.
-    **details
-        Fields of `events`, `sampling` and `cleaning` by their names, such as
-        ``ignore="cue"`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -82,44 +64,46 @@ def load_openfmri(
         Lazy; labels are the names in ``condition_key.txt``, runs the numbers of the
         folders.
     """
-    root = Path(directory)
+    check_option("samples", samples, SAMPLES, owner="load_openfmri")
+    root, rules = Path(directory), events or EventRules()
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    options = SampleOptions.merge(
-        "load_openfmri", samples, details, events, sampling, cleaning
-    )
-    stated_tr = _scan_key_t_r(root), f"The TR in {str(root / 'scan_key.txt')!r}"
-    conditions = _condition_key(root, task, model)
+    stated_tr = _scan_key_t_r(root)
+    conditions = _condition_key(root, task)
     event_runs: dict[str, dict[int, EventRun]] = {}
     spaces = {}
     for folder, run_folders in _run_folders(root, task, subjects, runs).items():
         images = [_existing(path / bold) for path in run_folders.values()]
-        own_mask = mask
+        own_mask, id = mask, folder.name
         if isinstance(mask, str | PathLike) and (folder / mask).is_file():
             own_mask = folder / mask
-        id = folder.name
-        spaces[id] = volume_space(id, own_mask, images, resample_mask)
+        spaces[id] = volume_space(id, own_mask, images)
         event_runs[id] = {}
         for (number, path), image in zip(run_folders.items(), images, strict=True):
-            rows = _read_onsets(folder, path.name, model, conditions)
-            shown = Events.from_rows(rows)
+            rows = _read_onsets(folder, path.name, conditions)
             columns = None if confounds is None else _existing(path / confounds)
             event_runs[id][number] = EventRun(
                 f"{id}/{path.name}",
                 Run(image, confounds=columns),
-                shown.stimuli(options.rules.ignore, options.rules.keep),
-                lambda: stated_tr,
+                Events.from_rows(rows).stimuli(rules),
+                lambda: (stated_tr, f"The TR in {str(root / 'scan_key.txt')!r}"),
             )
-    settings = {
-        "source": "openfmri",
-        "task": task,
-        "model": model,
-        "confounds": confounds,
-        "mask": mask,
-        "labels": "condition_key.txt",
-    }
-    study_name = root.name if name is None else name
-    return study_of_events(study_name, event_runs, spaces, options, settings)
+    return study_of_events(
+        root.name if name is None else name,
+        event_runs,
+        spaces,
+        {
+            "source": "openfmri",
+            "task": task,
+            "confounds": confounds,
+            "mask": mask,
+            "labels": "condition_key.txt",
+        },
+        samples=samples,
+        rules=rules,
+        sampling=sampling or Sampling(),
+        cleaning=cleaning or Cleaning(),
+    )
 
 
 def _run_folders(
@@ -143,11 +127,9 @@ def _run_folders(
     for folder in folders:
         if not folder.is_dir():
             raise StudyError(f"There is no subject {folder.name!r} in {str(root)!r}.")
-        found[folder] = {}
-        for path in sorted(folder.glob(pattern)):
-            number = path.name.rpartition("_run")[2]
-            if number.isdigit() and (runs is None or int(number) in runs):
-                found[folder][int(number)] = path
+        paths = sorted(folder.glob(f"{pattern}[0-9]"))
+        numbers = {int(path.name.rpartition("_run")[2]): path for path in paths}
+        found[folder] = {n: p for n, p in numbers.items() if runs is None or n in runs}
         if not found[folder]:
             which = "" if runs is None else f" among {runs}"
             raise StudyError(f"{str(folder)!r} has no run of task {task}{which}.")
@@ -163,34 +145,32 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _scan_key_t_r(root: Path) -> float | None:
-    path = root / "scan_key.txt"
-    if not path.is_file():
-        return None
-    match = re.search(r"^\s*TR\s+([0-9.]+)", _text(path), re.MULTILINE)
-    if match is None:
-        return None
+def _lines(path: Path) -> list[str]:
     try:
-        return float(match[1])
-    except ValueError:
-        raise StudyError(f"{str(path)!r}: {match[0]!r} is no time.") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{str(path)!r} is not readable text ({error}).") from None
 
 
-def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
+def _scan_key_t_r(root: Path) -> float | None:
+    path = root / "scan_key.txt"
+    for line in _lines(path) if path.is_file() else []:
+        match = re.match(r"\s*TR\s+([0-9.]+)", line)
+        if match:
+            try:
+                return float(match[1])
+            except ValueError:
+                raise StudyError(f"{str(path)!r}: {line!r} is no time.") from None
+    return None
+
+
+def _condition_key(root: Path, task: int) -> dict[str, str]:
     """Read the names of the conditions; early datasets leave out the task."""
-    path = _existing(root / "models" / f"model{model:03d}" / "condition_key.txt")
+    path = _existing(root / "models" / "model001" / "condition_key.txt")
     names = {}
-    for line in _text(path).splitlines():
-        fields = line.split(maxsplit=2)
-        if fields and fields[0].startswith("cond"):
-            fields = [f"task{task:03d}", *line.split(maxsplit=1)]
+    for line in _lines(path):
+        early = line.lstrip().startswith("cond")
+        fields = (f"task{task:03d} " * early + line).split(maxsplit=2)
         if len(fields) == 3 and fields[0] == f"task{task:03d}":
             names[fields[1]] = fields[2].strip()
     if not names:
@@ -199,9 +179,9 @@ def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
 
 
 def _read_onsets(
-    folder: Path, run: str, model: int, conditions: Mapping[str, str]
+    folder: Path, run: str, conditions: Mapping[str, str]
 ) -> list[tuple[float, float, str]]:
-    where = folder / "model" / f"model{model:03d}" / "onsets" / run
+    where = folder / "model" / "model001" / "onsets" / run
     files = sorted(where.glob("cond*.txt"))
     if not files:
         raise StudyError(
@@ -210,15 +190,14 @@ def _read_onsets(
         )
     rows = []
     for path in files:
-        for number, line in enumerate(_text(path).splitlines(), start=1):
-            fields = line.split()
-            if not fields:
+        for number, line in enumerate(_lines(path), start=1):
+            if not line.strip():
                 continue  # a condition that this run lacks has an empty file
             try:
-                onset, duration = float(fields[0]), float(fields[1])
+                onset, duration = map(float, line.split()[:2])
                 if not (np.isfinite([onset, duration]).all() and duration >= 0):
                     raise ValueError
-            except (ValueError, IndexError):
+            except ValueError:
                 raise StudyError(
                     f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
                     "duration of zero or more, in seconds."

@@ -1,7 +1,11 @@
-"""Runs of one subject, read and cleaned (by nilearn) when needed."""
+"""Runs of subjects, read and cleaned (by nilearn) when needed, and studies of them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -9,30 +13,39 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError, warn_user
+from brainweave._core.labels import object_array
 from brainweave._core.validation import check_option
 from brainweave.study.formats.events import (
     DRIFT_CUTOFF,
+    NOT_STIMULI,
+    OVERLAPS,
+    ROOM,
+    EventRules,
+    Events,
+    Sampling,
     drift_columns,
+    names_no_stimulus,
+    plan_samples,
+    resolve_tr,
     standardized,
 )
+from brainweave.study.provenance import make_record, run_record
 from brainweave.study.spaces import (
     ImageLike,
     finite_voxels,
     image_name,
     read_table,
 )
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
 
-#: Of a run's degrees of freedom, what events and confounds that are fitted together
-#: may take; beyond, the noise that this adds outweighs the signal that it saves
-#: (benchmarks/confounds.py).
-ROOM = 2 / 5
 _CLEANED_BYTES = 2**18  # of voxels that are cleaned at a time
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What to do with the time course of each voxel, run by run.
+    """Settings for cleaning the time course of each voxel, run by run.
 
     Parameters
     ----------
@@ -44,8 +57,6 @@ class Cleaning:
         Cut-off in Hz of the drifts to remove: cosines, as in SPM and fMRIPrep, fitted
         together with the confounds. ``"auto"`` is 1/128 Hz where the repetition time
         is known and the confounds hold no cosines of fMRIPrep; None leaves them in.
-    low_pass : float, optional
-        Cut-off in Hz, Butterworth (the repetition time must be known).
     smoothing_fwhm : float, optional
         Spatial smoothing in mm, for volumes only.
     nan : {"error", "zero"}, default="error"
@@ -54,8 +65,8 @@ class Cleaning:
 
     Notes
     -----
-    In the order of :func:`nilearn.signal.clean`, which does all but the third: detrend,
-    filter, confounds and drifts, standardise. Where events are known (or the labels of
+    In the order of :func:`nilearn.signal.clean`: detrend, confounds and drifts,
+    standardise. Where events are known (or the labels of
     all volumes: neighbours with one label), confounds and drifts are fitted together
     with a level for each event, so that what responses and drifts have in common stays;
     but only if both take at most two fifths of a run's degrees of freedom.
@@ -64,7 +75,6 @@ class Cleaning:
     detrend: bool = False
     standardize: Literal["zscore", "psc"] | None = None
     high_pass: float | Literal["auto"] | None = "auto"
-    low_pass: float | None = None
     smoothing_fwhm: float | None = None
     nan: Literal["error", "zero"] = "error"
 
@@ -73,7 +83,7 @@ class Cleaning:
             known = ("zscore", "psc")
             check_option("standardize", self.standardize, known, owner="Cleaning")
         check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
-        for name in ("high_pass", "low_pass", "smoothing_fwhm"):
+        for name in ("high_pass", "smoothing_fwhm"):
             value = getattr(self, name)
             if name == "high_pass" and isinstance(value, str):
                 check_option(name, value, ("auto",), owner="Cleaning")
@@ -87,77 +97,38 @@ class Cleaning:
         name: str,
         confounds: NDArray[Any] | None = None,
         sample_mask: NDArray[np.intp] | None = None,
-        t_r: float | None = None,
         levels: NDArray[np.intp] | None = None,
     ) -> NDArray[Any]:
         """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
-        values = self._check_values(values, name)
-        if self.low_pass is not None:
-            _check_cutoff("low_pass", self.low_pass, t_r, name)
-        filtered = self._filter(sample_mask, t_r)
+        finite = finite_voxels(values, name)
+        if not finite.all():
+            if self.nan == "error":
+                raise StudyError(
+                    f"{name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the "
+                    'mask are NaN or infinite. Use a tighter mask, or nan="zero" to '
+                    "set them to zero."
+                )
+            values = np.where(finite, values, values.dtype.type(0))
+
+        def filtered(part: NDArray[Any], standardize: str | None = None) -> Any:
+            """Take out trends, pick volumes, and scale them."""
+            if self.detrend or standardize:
+                from nilearn.signal import clean  # slow to import, and seldom needed
+
+                scale = {"zscore": "zscore_sample"}
+                return clean(
+                    part,
+                    detrend=self.detrend,
+                    standardize=scale.get(str(standardize), standardize),
+                    sample_mask=sample_mask,
+                    filter=False,
+                )
+            return part if sample_mask is None else part[sample_mask]
+
         if confounds is not None:
             levels = np.zeros(len(values), np.intp) if levels is None else levels
             values = _remove_confounds(values, confounds, levels, filtered)
         return np.asarray(filtered(values, standardize=self.standardize))
-
-    def _filter(self, sample_mask: Any, t_r: float | None) -> Callable[..., Any]:
-        """Return what takes trends and fast changes out of arrays, and scales them."""
-
-        def pick(values: NDArray[Any], standardize: str | None = None) -> Any:
-            if self.detrend or self.low_pass is not None or standardize:
-                from nilearn.signal import clean  # slow to import, and seldom needed
-
-                return clean(
-                    values,
-                    detrend=self.detrend,
-                    standardize="zscore_sample"
-                    if standardize == "zscore"
-                    else standardize,
-                    sample_mask=sample_mask,
-                    filter=False if self.low_pass is None else "butterworth",
-                    low_pass=self.low_pass,
-                    t_r=None if self.low_pass is None else t_r,
-                )
-            return values if sample_mask is None else values[sample_mask]
-
-        return pick
-
-    def _check_values(self, values: NDArray[Any], name: str) -> NDArray[Any]:
-        finite = finite_voxels(values, name)
-        if finite.all():
-            return values
-        bad = np.flatnonzero(~finite)
-        if self.nan == "error":
-            raise StudyError(
-                f"{name!r}: {bad.size} of {values.shape[1]} voxels in the mask are NaN "
-                'or infinite. Use a tighter mask, or nan="zero" to set them to zero.'
-            )
-        values = values.copy()
-        values[:, bad] = 0
-        return values
-
-
-def drift_cutoff(high_pass: Any, t_r: float | None, name: str) -> float | None:
-    """Return the cut-off of a run's drifts in Hz; see `high_pass` of `Cleaning`."""
-    if high_pass is None:
-        return None
-    if high_pass == "auto":
-        known = t_r is not None and 0.5 / t_r > DRIFT_CUTOFF
-        return DRIFT_CUTOFF if known else None
-    return _check_cutoff("high_pass", high_pass, t_r, name)
-
-
-def _check_cutoff(option: str, value: Any, t_r: float | None, name: str) -> float:
-    if t_r is None:
-        raise InputError(
-            f"{name!r} states no repetition time, which filtering needs. Give t_r."
-        )
-    if value >= 0.5 / t_r:
-        raise InputError(
-            f"{option}={value} Hz is not below half the sampling rate of "
-            f"{name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
-        )
-    return float(value)
 
 
 def _remove_confounds(
@@ -229,11 +200,9 @@ class Run:
         """Name for messages: the path of the image."""
         return image_name(self.image)
 
-    def opened(self, space: Any) -> "Run":
+    def opened(self, space: Any) -> Run:
         """Return the run with its header, which is read unless it is known."""
         return self if self.header else replace(self, header=space.header(self.image))
-
-    # -- what an opened run says -------------------------------------------------------
 
     @property
     def repetition_time(self) -> float | None:
@@ -256,9 +225,23 @@ class Run:
             str(name).startswith("cosine")
             for name in getattr(self.confounds, "columns", ())
         )
-        if is_auto and (guessed or has_cosines):
+        t_r = self.repetition_time
+        if high_pass is None or (is_auto and (guessed or has_cosines)):
             return None
-        return drift_cutoff(high_pass, self.repetition_time, self.name)
+        if is_auto:
+            known = t_r is not None and 0.5 / t_r > DRIFT_CUTOFF
+            return DRIFT_CUTOFF if known else None
+        if t_r is None:
+            raise InputError(
+                f"{self.name!r} states no repetition time, which filtering needs. Give "
+                "t_r."
+            )
+        if high_pass >= 0.5 / t_r:
+            raise InputError(
+                f"high_pass={high_pass} Hz is not below half the sampling rate of "
+                f"{self.name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
+            )
+        return float(high_pass)
 
     def onsets(self) -> NDArray[Any] | None:
         """Return the time of each sample in seconds, if the TR is known."""
@@ -306,15 +289,12 @@ class Run:
         return array
 
 
-def _as_run(run: Run | ImageLike) -> Run:
-    return run if isinstance(run, Run) else Run(run)
-
-
 def read_run(
     run: Run | ImageLike, space: Any, cleaning: Cleaning | None = None
 ) -> NDArray[Any]:
     """Read one run into samples x voxels: mask, clean, keep the chosen volumes."""
-    run = _as_run(run).opened(space)
+    run = run if isinstance(run, Run) else Run(run)
+    run = run.opened(space)
     cleaning = Cleaning() if cleaning is None else cleaning
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
     if len(values) != run.header.n_samples:
@@ -352,13 +332,18 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
         kept = np.flatnonzero(np.isin(rows, used))
         own = None if confounds is None else confounds[rows]
         columns = with_drifts(own, len(rows), run.repetition_time, cutoff)
+        levels = None
+        if run.levels is not None and columns is not None:
+            own_levels = np.asarray(run.levels)[rows]
+            n_fitted = len(np.unique(own_levels[kept])) + columns.shape[1]
+            if n_fitted <= ROOM * len(kept):
+                levels = own_levels
         part = cleaning.apply(
             values if len(rows) == n_volumes else values[rows],
             name=run.name,
             confounds=columns,
             sample_mask=None if len(kept) == len(rows) else kept,
-            t_r=run.repetition_time,
-            levels=_levels_with_room(run.levels, rows, kept, columns),
+            levels=levels,
         )
         if len(part) == n_volumes:
             return part
@@ -366,17 +351,6 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
             cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
         cleaned[rows[kept]] = part
     return np.asarray(cleaned)
-
-
-def _levels_with_room(
-    levels: Any, rows: NDArray[np.intp], kept: NDArray[np.intp], columns: Any
-) -> NDArray[np.intp] | None:
-    """Return the levels of some volumes, if there is room to fit them with columns."""
-    if levels is None or columns is None:
-        return None
-    own = np.asarray(levels)[rows]
-    n_fitted = len(np.unique(own[kept])) + columns.shape[1]
-    return own if n_fitted <= ROOM * len(kept) else None
 
 
 def with_drifts(
@@ -458,7 +432,9 @@ class ImageSource:
         cleaning: Cleaning | None = None,
         dtype: Any = np.float32,
     ) -> None:
-        self.runs = [_as_run(run).opened(space) for run in runs]
+        self.runs = [
+            (run if isinstance(run, Run) else Run(run)).opened(space) for run in runs
+        ]
         self.space, self.cleaning = space, cleaning
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         if not self.runs:
@@ -476,9 +452,233 @@ class ImageSource:
         return samples
 
     def onsets(self) -> NDArray[np.float64] | None:
-        """Time of each sample in its run in seconds, if all runs tell their TR."""
+        """Return the time of each sample in its run, if all are known."""
         known = [times for run in self.runs if (times := run.onsets()) is not None]
         return np.concatenate(known) if len(known) == len(self.runs) else None
 
     def __repr__(self) -> str:
         return f"ImageSource({len(self.runs)} runs in {self.space!r})"
+
+
+@dataclass(frozen=True)
+class EventRun:
+    """A run, by a name for warnings, and its events; its samples are not planned yet.
+
+    `stated_tr` returns a repetition time and where it is stated; `unsteady` volumes are
+    left out since the magnetisation was not steady yet.
+    """
+
+    name: str
+    run: Run
+    events: Events
+    stated_tr: Callable[[], tuple[Any, str]]
+    unsteady: int = 0
+
+    def planned(
+        self,
+        space: Any,
+        samples: str,
+        rules: EventRules,
+        sampling: Sampling,
+        high_pass: Any,
+    ) -> Run:
+        """Return the run with its repetition time and the plan of its samples.
+
+        Confounds become columns of trial models; other samples are cleaned of them when
+        they are read.
+        """
+        run = replace(self.run, t_r=sampling.t_r).opened(space)
+        n_volumes = run.header.n_samples
+        if run.t_r is None:
+            stated = self.stated_tr()
+            run = replace(run, t_r=resolve_tr(*stated, run.header, run.name))
+        cutoff = run.cutoff(high_pass)
+        confounds = confound_columns(run.confounds, n_volumes, run.name)
+        n_confounds = 0 if confounds is None else confounds.shape[1]
+        is_trials = samples.startswith("trials")
+        if not is_trials:
+            confounds = with_drifts(confounds, n_volumes, run.t_r, cutoff)
+        try:
+            plan = plan_samples(
+                self.events,
+                n_volumes,
+                float(run.t_r or 0),
+                samples=samples,
+                rules=rules,
+                sampling=sampling,
+                kept_volumes=run.used(),
+                confounds=confounds,
+                high_pass=cutoff if is_trials else None,
+            )
+        except StudyError as error:
+            raise StudyError(f"{run.name!r}: {error}") from error
+        counts = replace(
+            plan.counts,
+            confounds=n_confounds,
+            high_pass=cutoff,
+            unsteady=self.unsteady,
+        )
+        return replace(
+            run,
+            confounds=None if is_trials else confounds,
+            levels=None if is_trials or not counts.levels else plan.volume_event,
+            plan=replace(plan, counts=counts),
+        )
+
+
+def study_of_events(
+    name: str,
+    runs: Mapping[str, Mapping[Any, EventRun]],
+    spaces: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    samples: str,
+    rules: EventRules,
+    sampling: Sampling,
+    cleaning: Cleaning,
+    **more: Any,
+) -> Study:
+    """Make a lazy study of the runs of each subject, by their numbers, in its space.
+
+    `settings` and `more` are those of :func:`study_of_runs`.
+    """
+    planned: dict[str, dict[Any, Run]] = {}
+    by_name: dict[str, Run] = {}
+    left_out = Counter[str]()
+    how = samples, rules, sampling, cleaning.high_pass
+    for id, listed in runs.items():
+        with errors_name_subject(id):
+            planned[id] = {n: r.planned(spaces[id], *how) for n, r in listed.items()}
+        for number, run in listed.items():
+            by_name[run.name] = planned[id][number]
+            left_out.update(run.events.left_out)
+    warn_of_runs(by_name, rules.overlap)
+    no_stimuli = [
+        f"{label} ({left_out[label]})"
+        for label in sorted(left_out)
+        if label not in {*rules.ignore, "n/a"}
+        and not names_no_stimulus(label, NOT_STIMULI[:3])
+    ]
+    if no_stimuli:
+        warn_user(
+            "Events that are no stimuli by their labels are left out: "
+            f"{', '.join(no_stimuli)}. Keep one as a category with keep=..., or name "
+            "it in ignore=... to agree.",
+            UserWarning,
+        )
+    more["left_out"] = dict(sorted(left_out.items()))
+    # the plans hold the drifts already
+    cleaning = replace(cleaning, high_pass=None)
+    settings = {**settings, **asdict(rules), **asdict(sampling), "samples": samples}
+    return study_of_runs(name, planned, spaces, cleaning, settings, **more)
+
+
+def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
+    """Warn of events that were lost or share volumes, and of times that differ."""
+    counts = {name: run.plan.counts for name, run in runs.items()}
+    messages = []
+    times: dict[float, str] = {}
+    for name, run in runs.items():
+        times.setdefault(round(run.t_r or 0.0, 4), name)
+    if len(times) > 1:
+        listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
+        messages.append(
+            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
+            "methods that are locked in time would not correspond."
+        )
+    lost = sum(c.outside for c in counts.values())
+    if lost:
+        messages.append(
+            f"{lost} of {sum(c.events for c in counts.values())} events lie before or "
+            f"after their run and have no sample: {_list_counts(counts, 'outside')}. "
+            "Check their onsets."
+        )
+    shared = sum(c.shared_volumes for c in counts.values())
+    if shared:
+        silent = sum(c.overshadowed for c in counts.values() if c.shared_volumes)
+        messages.append(
+            f"{shared} volumes lie under events of more than one category "
+            f"({_list_counts(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and "
+            f"{silent} events have no volume of their own. Leave events out with "
+            "ignore=..., or choose another rule with overlap=..."
+        )
+    for message in messages:
+        warn_user(message, UserWarning)
+
+
+def _list_counts(counts: Mapping[str, Any], what: str) -> str:
+    numbers = {name: getattr(count, what) for name, count in counts.items()}
+    found = [f"{name}: {number}" for name, number in numbers.items() if number]
+    more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
+
+
+def study_of_runs(
+    name: str,
+    runs: Mapping[str, Mapping[Any, Run]],
+    spaces: Mapping[str, Any],
+    cleaning: Cleaning,
+    settings: Mapping[str, Any],
+    *,
+    dtype: Any = np.float32,
+    labels: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Study:
+    """Make a lazy study of the runs of each subject, by their names, in its space.
+
+    `labels` are labels and stimuli of each subject, where runs have no plans that bring
+    them; `settings` and `more` go into the record.
+    """
+    subjects, records = [], {}
+    for id, own_runs in runs.items():
+        with errors_name_subject(id):
+            listed = list(own_runs.values())
+            source = ImageSource(listed, spaces[id], cleaning, dtype)
+        if source.shape[0] == 0:
+            raise StudyError(
+                f"Subject {id!r} has no samples: its events lie outside of its runs, "
+                "or all are ignored or scrubbed. Check the onsets, the labels and "
+                "scrub."
+            )
+        annotations = dict(labels[id]) if labels else {}
+        if annotations.get("labels") is not None:
+            source.runs = _with_levels(source.runs, annotations["labels"])
+        plans = [run.plan for run in source.runs if run.plan is not None]
+        if plans:
+            annotations["labels"] = np.concatenate([plan.labels for plan in plans])
+            annotations["stimuli"] = np.concatenate([plan.stimuli for plan in plans])
+        mixed = len(set(map(type, own_runs))) > 1
+        names = [str(number) if mixed else number for number in own_runs]
+        annotations["runs"] = np.repeat(names, [run.n_samples for run in source.runs])
+        annotations["onsets"] = source.onsets()
+        subjects.append(Subject(id, source, space=spaces[id], **annotations))
+        named_runs = zip(map(str, own_runs), source.runs, strict=True)
+        records[id] = {
+            number: run_record(run, cleaning.high_pass) for number, run in named_runs
+        }
+    cutoffs = {run["high_pass"] for own in records.values() for run in own.values()}
+    high_pass = max((c for c in cutoffs if c is not None), default=None)
+    settings = {**settings, "high_pass": high_pass}
+    settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
+    return Study(subjects, name, make_record(settings, subjects, records, **more))
+
+
+def _with_levels(runs: list[Run], labels: Any) -> list[Run]:
+    """Return runs with a level for each stretch of one label, if all volumes have."""
+    if sum(run.header.n_samples for run in runs) != len(labels):
+        return runs
+    listed = object_array(list(labels))
+    starts = np.append(False, listed[1:] != listed[:-1]).cumsum()
+    ends = np.cumsum([run.header.n_samples for run in runs])
+    parts = np.split(starts, ends[:-1])
+    pairs = zip(runs, parts, strict=True)
+    return [r if r.levels is not None else replace(r, levels=p) for r, p in pairs]
+
+
+@contextmanager
+def errors_name_subject(id: str) -> Iterator[None]:
+    """Begin the text of errors with the subject whose data they are about."""
+    try:
+        yield
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +15,13 @@ from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
 from brainweave._core.validation import check_option
 from brainweave._core.version import __version__
-from brainweave.study.formats.events import Events
-from brainweave.study.simulation.engine import Brain, SimulatedRun, Simulation
+from brainweave.study.simulation.engine import Brain, Simulation
 
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
 
 #: Folder of the derivatives in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
-_BIDS_VERSION = "1.10.0"
-_IMAGE_TYPES = ("int16", "float32", "float64")
 _GENERATOR = {"Name": "brainweave", "Version": __version__}
 # Fields that the specification recommends for scans.
 _SCANNER = {
@@ -34,9 +30,6 @@ _SCANNER = {
     "MagneticFieldStrength": 3,
     "InstitutionName": "n/a",
 }
-# Lists the files that were written, so that overwriting a dataset removes no others.
-# BIDS does not prescribe the content of this folder.
-_WRITTEN = Path("code") / "brainweave_files.json"
 
 
 def write_bids(
@@ -47,7 +40,6 @@ def write_bids(
     image_dtype: str = "int16",
     raw: bool = True,
     derivatives: bool = True,
-    overwrite: bool = False,
 ) -> Path:
     """Write a simulated study as a BIDS dataset.
 
@@ -66,7 +58,7 @@ def write_bids(
     study : SimulatedStudy
         Study to write. All volumes of its runs are written.
     folder : path
-        Folder to create. It must not exist or be empty, unless `overwrite`.
+        Folder to create. It must not exist, or be empty.
     task : str, default="objects"
         Name of the task, of letters and digits.
     image_dtype : {"int16", "float32", "float64"}, default="int16"
@@ -75,9 +67,6 @@ def write_bids(
         Write raw images. Events are always written.
     derivatives : bool, default=True
         Write preprocessed images, masks and confounds.
-    overwrite : bool, default=False
-        Replace a dataset in `folder` that was written by this function. Other files in
-        the folder are kept, and other datasets are never replaced.
 
     Returns
     -------
@@ -93,47 +82,26 @@ def write_bids(
         )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
-    check_option("image_dtype", image_dtype, _IMAGE_TYPES, owner="to_bids")
+    types = ("int16", "float32", "float64")
+    check_option("image_dtype", image_dtype, types, owner="to_bids")
     if not (raw or derivatives):
         raise InputError("raw=False and derivatives=False leave no images to write.")
-    replaced = partial(files_to_replace, target, overwrite)
-    replaced()  # refuses before the work what it would refuse at the end
+    check_empty(target)
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
-        atomic_folder(target, replaces=replaced) as work,
+        atomic_folder(target) as work,
     ):
         writer = _Writer(simulation, work, task, np.dtype(image_dtype))
         writer.write(study.name or "Simulated study", raw, derivatives)
-        files = [p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file()]
-        listing = {"brainweave": __version__, "files": sorted(files)}
-        writer.save_json(_WRITTEN.as_posix(), listing)
     return target
 
 
-def files_to_replace(target: Path, overwrite: bool) -> list[str]:
-    """Return the files of an earlier dataset that a new one may replace.
-
-    Raise a StudyError if the folder holds something else.
-    """
+def check_empty(target: Path) -> None:
+    """Refuse a folder that holds something; a dataset is never replaced."""
     if target.exists() and not target.is_dir():
         raise StudyError(f"{str(target)!r} is a file; choose a folder.")
-    if not target.exists() or not any(target.iterdir()):
-        return []
-    if not overwrite:
-        raise StudyError(
-            f"{target} is not empty. Choose another folder, or overwrite=True."
-        )
-    try:
-        written = json.loads((target / _WRITTEN).read_text(encoding="utf-8"))["files"]
-        paths = [Path(name) for name in written]
-        inside = [p for p in paths if not (p.is_absolute() or ".." in p.parts)]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise StudyError(
-            f"{str(target)!r} holds something other than a simulated dataset (it has "
-            f"no {_WRITTEN.as_posix()}), which overwrite=True does not delete. Choose "
-            "another folder."
-        ) from None
-    return [path.as_posix() for path in (*inside, _WRITTEN)]
+    if target.exists() and any(target.iterdir()):
+        raise StudyError(f"{target} is not empty. Choose another folder, or empty it.")
 
 
 class _Writer:
@@ -152,15 +120,28 @@ class _Writer:
             maps = simulation.nuisance_maps(subject, brain)
             if raw:
                 anatomy = f"sub-{id}/anat/sub-{id}_T1w"
-                self.save_json(f"{anatomy}.json", _SCANNER)
+                self._save_json(f"{anatomy}.json", _SCANNER)
                 volume = np.where(brain.mask, 100.0, 0.0)
                 self._save_image(f"{anatomy}.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
-                self._write_events(stem, run.events)
+                events, shape = run.events, (*brain.mask.shape, run.n_volumes)
+                columns = {
+                    "onset": events.onset,
+                    "duration": events.duration,
+                    "trial_type": events.label,
+                    "stim_file": events.stimulus,
+                }
+                self._save_table(f"{stem}_events.tsv", columns)
+                for stimulus, label in zip(events.stimulus, events.label, strict=True):  # type: ignore[arg-type]
+                    self._save_stimulus(stimulus, label)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
-                    volume = self._draw_air(subject, run, brain)
+                    # the faint noise that a scanner records around the brain
+                    key = [simulation.seed, subject, run.number, 1000]
+                    rng = np.random.default_rng(key)
+                    volume = np.abs(rng.standard_normal(shape, dtype=np.float32))
+                    volume *= 0.01 * float(brain.baseline.mean())
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
@@ -170,28 +151,6 @@ class _Writer:
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
                     stem = f"{DERIVATIVES.as_posix()}/{stem}"
                     self._write_derivatives(id, stem, brain, data, confounds)
-
-    def _write_events(self, stem: str, events: Events) -> None:
-        stimuli = [] if events.stimulus is None else events.stimulus.tolist()
-        for stimulus, label in zip(stimuli, events.label.tolist(), strict=True):
-            self._save_stimulus(stimulus, label)
-        columns = {
-            "onset": events.onset,
-            "duration": events.duration,
-            "trial_type": events.label,
-            "stim_file": stimuli,
-        }
-        self._save_table(f"{stem}_events.tsv", columns)
-
-    def _draw_air(
-        self, subject: int, run: SimulatedRun, brain: Brain
-    ) -> NDArray[np.float32]:
-        """Draw the faint noise that a scanner records around the brain."""
-        rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
-        shape = (*brain.mask.shape, run.n_volumes)
-        noise = np.abs(rng.standard_normal(shape, dtype=np.float32))
-        noise *= 0.01 * float(brain.baseline.mean())
-        return noise
 
     def _write_top(self, name: str, derivatives: bool) -> None:
         design, ids = self.simulation.design, self.simulation.ids
@@ -203,7 +162,7 @@ class _Writer:
         people = {"participant_id": [f"sub-{id}" for id in ids], "age": None}
         self._save_table("participants.tsv", people)
         levels = {c: f"Pictures of the category {c}" for c in design.categories}
-        about = {"Name": name, "BIDSVersion": _BIDS_VERSION, "License": "CC0"}
+        about = {"Name": name, "BIDSVersion": "1.10.0", "License": "CC0"}
         raw = {"DatasetType": "raw", "Authors": ["The brainweave developers"]}
         described: dict[str, Mapping[str, Any]] = {
             "dataset_description": {**about, **raw, "GeneratedBy": [_GENERATOR]},
@@ -231,7 +190,7 @@ class _Writer:
                 "DatasetLinks": {"raw": "../.."},
             }
         for stem, content in described.items():
-            self.save_json(f"{stem}.json", content)
+            self._save_json(f"{stem}.json", content)
         if derivatives:
             # confounds are not part of the specification; fMRIPrep ignores them too
             ignored = self.root / DERIVATIVES / ".bidsignore"
@@ -253,24 +212,21 @@ class _Writer:
         bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
         image = f"{stem}_space-{self.space}_desc-preproc_bold"
         self._save_image(f"{image}.nii.gz", volume, brain)
-        self.save_json(f"{image}.json", {**bold, **reference})
+        self._save_json(f"{image}.json", {**bold, **reference})
         mask = f"{stem}_space-{self.space}_desc-brain_mask"
         self._save_image(f"{mask}.nii.gz", brain.mask, brain)
         about_mask = {"Type": "Brain", "RawSources": [], **reference}
-        self.save_json(f"{mask}.json", about_mask)
+        self._save_json(f"{mask}.json", about_mask)
         columns, about = confounds
         self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
-        self.save_json(f"{stem}_desc-confounds_timeseries.json", about)
-
-    # -- single files, by their path in the dataset ------------------------------------
+        self._save_json(f"{stem}_desc-confounds_timeseries.json", about)
 
     def _path(self, place: str) -> Path:
         path = self.root / place
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def save_json(self, place: str, content: Mapping[str, Any]) -> None:
-        """Write a JSON file."""
+    def _save_json(self, place: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2) + "\n"
         self._path(place).write_text(text, encoding="utf-8")
 
@@ -348,7 +304,12 @@ def confounds_of_run(
         columns[f"{name}_derivative1"] = derivative
         columns[f"{name}_power2"] = values**2
         columns[f"{name}_derivative1_power2"] = derivative**2
-    columns["framewise_displacement"] = _displacement(motion, lost)
+    steps = np.abs(np.diff(motion, axis=0))
+    steps[:, 3:] *= _HEAD_RADIUS
+    # no volume that is kept may exceed the threshold
+    moved = np.minimum(np.concatenate([[np.nan], steps.sum(axis=1)]), 0.4)
+    moved[lost] = np.nan_to_num(moved[lost]) + 2.0
+    columns["framewise_displacement"] = moved
     change = np.sqrt((np.diff(data, axis=0).astype(np.float64) ** 2).mean(axis=1))
     relative = change / max(float(change.mean()), 1e-12)
     columns["std_dvars"] = np.concatenate([[np.nan], relative])
@@ -369,15 +330,3 @@ def confounds_of_run(
             "CumulativeVarianceExplained": 0.5 * (k + 1) / _N_COMPCOR,
         }
     return columns, about
-
-
-def _displacement(
-    motion: NDArray[np.float64], lost: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    steps = np.abs(np.diff(motion, axis=0))
-    steps[:, 3:] *= _HEAD_RADIUS
-    total = np.concatenate([[np.nan], steps.sum(axis=1)])
-    # no volume that is kept may exceed the threshold
-    total = np.minimum(total, 0.4)
-    total[lost] = np.nan_to_num(total[lost]) + 2.0
-    return np.asarray(total)

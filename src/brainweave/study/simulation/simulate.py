@@ -14,12 +14,12 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import Events
 from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.designs import (
+from brainweave.study.simulation.engine import (
     DESIGNS,
     Design,
+    Simulation,
     SimulationSettings,
 )
-from brainweave.study.simulation.engine import Simulation
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -224,9 +224,8 @@ def simulate_study(
         raise InputError(f"signal={signal} must not be negative.")
     if not 0 <= missing_samples < 1:
         raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
-    dtype_name = np.dtype(dtype).name
-    if dtype_name not in ("float32", "float64"):
-        raise InputError(f'dtype={dtype!r} must be "float32" or "float64".')
+    dtype = np.dtype(dtype).name
+    check_option("dtype", dtype, ("float32", "float64"), owner="simulate_study")
     if n_samples is not None and design == "events":
         raise InputError(
             'n_samples counts the volumes of blocks or scenes; with design="events", '
@@ -234,12 +233,8 @@ def simulate_study(
         )
     if random_state is None:
         random_state = int(np.random.SeedSequence().generate_state(1)[0])
-    chosen = {
-        "n_runs": n_runs,
-        "repetitions": repetitions,
-        "duration": settings.duration,
-        "gap": settings.gap,
-    }
+    chosen = {"n_runs": n_runs, "repetitions": repetitions}
+    chosen |= {"duration": settings.duration, "gap": settings.gap}  # type: ignore[dict-item]
     plan = Design(
         kind=design,
         categories=names,
@@ -264,7 +259,7 @@ def simulate_study(
         missing_categories=_missing_by_subject(
             "missing_categories", missing_categories, names, ids
         ),
-        dtype=dtype_name,
+        dtype=dtype,
     )
     return SimulatedStudy(simulation)
 

@@ -1,1 +1,0 @@
-"""Fetchers of public datasets."""
