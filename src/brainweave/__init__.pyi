@@ -35,6 +35,8 @@ from .aligners.srm.semisupervised import SemiSupervisedSRM as SemiSupervisedSRM
 from .aligners.srm.srm import SRM as SRM
 from .aligners.srm.srm import DetSRM as DetSRM
 from .basis.basis import SubjectBasis as SubjectBasis
+from .evaluation.comparison import Comparison as Comparison
+from .evaluation.comparison import compare_methods as compare_methods
 from .evaluation.evaluate import (
     between_subject_classification as between_subject_classification,
 )
