@@ -63,6 +63,7 @@ from .persistence.models import describe as describe
 from .persistence.models import load as load
 from .persistence.models import register_aligner as register_aligner
 from .persistence.models import save as save
+from .study.formats.any_format import load_study as load_study
 from .study.formats.bids import load_bids as load_bids
 from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti

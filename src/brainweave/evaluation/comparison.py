@@ -33,6 +33,7 @@ from brainweave.evaluation.splits import (
     match_study,
     refuse_aligned,
     split_study,
+    subject_folds,
 )
 from brainweave.study.spaces import common_space, common_voxels
 from brainweave.study.study import Study
@@ -458,6 +459,7 @@ def compare_methods(
         raise InputError(
             f"halves must be 'category', 'run' or one mask per subject; got {halves!r}."
         )
+    subject_folds(len(whole), leave_out)  # refuses what leaves nobody
     name = whole.name or "study"
     if version is None:
         version = GridStudy(name, whole).identity
