@@ -230,7 +230,7 @@ WRONG_USE = [
     (("fit", "{study}", "--parcels", "{study}/study.json"), 2, "is no image"),
     (("fit", "{study}", "--searchlight", "0"), 2, "radius above 0 mm; got 0"),
     (("fit", "{study}", "--searchlight", "5", "--parcels", "x"), 2, "choose one"),
-    (("fit", "{study}", "--searchlight", "1"), 2, "has 1 voxel(s) in it"),
+    (("fit", "{study}", "--searchlight", "1"), 2, "X[0] is sub-01."),
     (("report", "r.html", "--results", "{study}"), 2, "holds no results.json"),
     (("run", "{tree}", "o", "participant", "--method", "gdmcv"), 2, "brainweave fit"),
     (("run", "{tree}", "o", "participant", "--mask", "common"), 2, "--mask common"),

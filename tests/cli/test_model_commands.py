@@ -444,7 +444,8 @@ def test_tables_say_which_samples_aligned(study, tmp_path, call):
     flags = bw.load(model).took_part(data)
     stacked = bw.load(model).stack(data)
     assert stacked.aligned.tolist() == np.concatenate(flags).tolist()
-    _, said = call("compare", shared, "--method", "none", "-q", code=2)
+    place = ("-o", tmp_path / "c")
+    _, said = call("compare", shared, "--method", "none", "-q", *place, code=2)
     assert "circular" in said
     # features of features
     call("fit", shared, "-o", model, "--method", "none", "-q")

@@ -108,9 +108,12 @@ def run(
         raise UsageError("OUTPUT_DIR must not be BIDS_DIR itself.")
     if method.lower() == "gdmcv":
         raise UsageError("--method gdmcv needs a study folder: use brainweave fit.")
+    data = data_options(context.params)
     job = Job(
         context.obj,
-        Inputs(bids_dir, data_options(context.params)),
+        bids_dir,
+        data,
+        data.pop("derivatives", "auto"),
         Derivative(output_dir, bids_dir),
         context.params,
         make_aligner(method, context.params),
@@ -128,15 +131,30 @@ def run(
 
 def data_options(params: dict[str, Any]) -> dict[str, Any]:
     """Return the options of ``load_bids``, but for the subjects."""
-    given = load_options(params)
+    from brainweave.study.formats.bids import load_bids
+    from brainweave.study.options import option_names
+
     others = c.parse_params(params["bids_param"], option="--bids-param")
+    known = [*option_names(load_bids)[1:], "derivatives"]
+    c.refuse_unknown(others, known, "--bids-param {}: load_bids has no such option")
     for name in others:
         if name in LOAD_OPTIONS and name not in ("high_pass", "mask"):
             raise UsageError(
                 f"--bids-param {name}=... has an option of its own: "
                 f"--{name.replace('_', '-')}."
             )
-    return {"samples": "volumes", "label": "trial_type", **given, **others}
+        if name in ("subjects", "name"):
+            raise UsageError(
+                f"--bids-param {name} cannot be used here; subjects are chosen with "
+                "--participant-label."
+            )
+    options = load_options(params) | others
+    if options.get("mask") == "common":
+        raise UsageError(
+            "--mask common needs all subjects at once, and participant jobs see one "
+            "each. Give a mask image: --mask FILE."
+        )
+    return {"samples": "volumes", "label": "trial_type", **options}
 
 
 def check_dataset(folder: Path, skip: bool) -> None:
@@ -154,28 +172,17 @@ def check_dataset(folder: Path, skip: bool) -> None:
         raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
 
 
-class Inputs:
-    """A BIDS dataset, and how subjects are read from it."""
+@dataclass
+class Job:
+    """One run of the app: its options, its dataset, and where its files go."""
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        from brainweave.study.formats.bids import load_bids
-        from brainweave.study.options import option_names
-
-        self.folder, self.options = folder, dict(options)
-        self.derivatives = self.options.pop("derivatives", "auto")
-        message = "--bids-param {}: load_bids has no such option"
-        c.refuse_unknown(self.options, option_names(load_bids)[1:], message)
-        for name in ("subjects", "name"):
-            if name in self.options:
-                raise UsageError(
-                    f"--bids-param {name} cannot be used here; subjects are chosen "
-                    "with --participant-label."
-                )
-        if self.options.get("mask") == "common":
-            raise UsageError(
-                "--mask common needs all subjects at once, and participant jobs see "
-                "one each. Give a mask image: --mask FILE."
-            )
+    console: Console
+    folder: Path  # of the dataset
+    data: dict[str, Any]  # options of load_bids
+    derivatives: str
+    derivative: "Derivative"
+    params: dict[str, Any]  # all options
+    aligner: Any
 
     @cached_property
     def dataset(self) -> "Dataset":
@@ -188,38 +195,17 @@ class Inputs:
         """Return a study of one subject."""
         from brainweave.study.formats.bids import load_bids
 
-        return load_bids(self.dataset, subjects=[id], **self.options)
+        return load_bids(self.dataset, subjects=[id], **self.data)
 
-    def stamps(self, id: str) -> dict[str, Any]:
-        """Return a stamp of each file that a subject's basis depends on, by name."""
-        return {name: file_stamp(path) for name, path in self._files(id).items()}
-
-    def unchanged(self, id: str, stamps: Any) -> bool:
-        """Whether a subject's files are those that were stamped, and no others."""
-        files = self._files(id)
-        if not isinstance(stamps, dict) or set(stamps) != set(files):
-            return False
-        return not any(has_changed(path, stamps[name]) for name, path in files.items())
-
-    def _files(self, id: str) -> dict[str, Path]:
+    def sources(self, id: str) -> dict[str, Path]:
+        """Return the files that a subject's basis depends on, by name."""
         from brainweave.study.formats.bids_derivative import source_files
 
         here = self.folder
         return {
             (p.relative_to(here) if here in p.parents else p.absolute()).as_posix(): p
-            for p in source_files(self.dataset, id, self.options)
+            for p in source_files(self.dataset, id, self.data)
         }
-
-
-@dataclass
-class Job:
-    """One run of the app: its options, its inputs, and where its files go."""
-
-    console: Console
-    inputs: Inputs
-    derivative: "Derivative"
-    params: dict[str, Any]  # all options
-    aligner: Any
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -232,14 +218,11 @@ class Job:
         from brainweave.persistence.codec import plain
 
         params = self.aligner.get_params(deep=False)
-        basis = {
-            name: params.get(name, BASIS_DEFAULTS[name]) for name in BASIS_DEFAULTS
-        }
-        if basis["energy"] is None:
-            basis["energy"] = BASIS_DEFAULTS["energy"]
-        data = dict(self.inputs.options)
-        if self.inputs.derivatives != "auto":
-            data["derivatives"] = self.inputs.derivatives
+        basis = {name: params.get(name, v) for name, v in BASIS_DEFAULTS.items()}
+        basis["energy"] = basis["energy"] or BASIS_DEFAULTS["energy"]
+        data = dict(self.data)
+        if self.derivatives != "auto":
+            data["derivatives"] = self.derivatives
         known = {
             "basis": {k: v for k, v in basis.items() if v is not None},
             "data": {k: "none" if v is None else v for k, v in data.items()},
@@ -260,9 +243,9 @@ def make_bases(job: Job) -> None:
     job.console.resume_hint = (
         "Run the same command again: subjects that are done are kept."
     )
-    dataset, data = job.inputs.dataset, job.inputs.options
+    kinds = [entities_of(job.dataset, id, job.data) for id in ids]
     targets = [
-        job.derivative.basis_path(id, entities_of(dataset, id, data)) for id in ids
+        job.derivative.basis_path(*pair) for pair in zip(ids, kinds, strict=True)
     ]
     with job.console.stage("Making bases", len(ids)) as tick:
         arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
@@ -297,7 +280,7 @@ def _failure_message(failed: dict[str, str], n_subjects: int) -> str:
 
 def _chosen_subjects(job: Job) -> list[str]:
     """Return the ids given by --participant-label, else those of all subjects."""
-    folder = job.inputs.folder
+    folder = job.folder
     found = sorted(
         {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
     )
@@ -320,7 +303,7 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
     if job.params["mem_mb"] is None or jobs == 1:
         return int(jobs)
     try:
-        (subject,) = job.inputs.study(ids[0])
+        (subject,) = job.study(ids[0])
     except (BrainweaveError, OSError):
         return 1
     # the samples, a copy while they are cleaned, and the inner products
@@ -340,8 +323,9 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
             _write_sidecar(id, finished, job)
         return
     check_can_write(target)
-    stamps = job.inputs.stamps(id)  # before they are read: later changes will show
-    study = job.inputs.study(id)
+    sources = job.sources(id).items()
+    stamps = {name: file_stamp(path) for name, path in sources}  # before they are read
+    study = job.study(id)
     (lazy,) = study
     samples = lazy.data()
     names = ("labels", "runs", "onsets", "stimuli", "space")
@@ -371,7 +355,11 @@ def _finished_basis(id: str, path: Path, job: Job) -> "Description | None":
         return None  # damaged: made again
     if found is None or found.provenance.get("settings") != job.settings:
         return None
-    return found if job.inputs.unchanged(id, found.provenance.get("inputs")) else None
+    stamps, sources = found.provenance.get("inputs"), job.sources(id)
+    if not isinstance(stamps, dict) or set(stamps) != set(sources):
+        return None
+    changed = any(has_changed(path, stamps[name]) for name, path in sources.items())
+    return None if changed else found
 
 
 def _write_sidecar(id: str, basis: "Description", job: Job) -> None:
@@ -486,7 +474,7 @@ def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, 
 def _check_inputs_unchanged(job: Job, made: Mapping[str, Any]) -> None:
     for id, origin in made.items():
         for name, stamp in origin["inputs"].items():
-            path = job.inputs.folder / name
+            path = job.folder / name
             if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
                 raise UsageError(
                     f"{name!r} has changed since the basis of sub-{id} was made. Run "

@@ -92,27 +92,35 @@ def error_message(error: Exception) -> str:
     text = _one_line(error)
     if isinstance(error, UsageError):
         return text
-    return text + options_for(text, getattr(error, "parameter", None))
+    return text + explain(text, getattr(error, "parameter", None))
 
 
-def options_for(text: str, parameter: str | None = None) -> str:
-    """Name the options for the parameters that a message of the library is about.
+def explain(text: str, parameter: str | None = None) -> str:
+    """Name the options and subjects that a message of the library is about.
 
     Examples
     --------
-    >>> Console(params={"task": None, "leave_out": 9}).make_current()
-    >>> options_for("Choose one with task=...")
+    >>> console = Console(params={"task": None, "leave_out": 9})
+    >>> console.make_current()
+    >>> explain("Choose one with task=...")
     ' On the command line: --task.'
-    >>> options_for("leave_out must be >= 1", "leave_out")
+    >>> explain("leave_out must be >= 1", "leave_out")
     ' On the command line: --leave-out.'
+    >>> console.subject_ids = ["01", "02"]
+    >>> explain("X[1] has NaN values.")
+    ' X[1] is sub-02.'
     >>> Console().make_current()
     """
+    ids = enumerate(_current.subject_ids)
+    told = [f" X[{i}] is sub-{id}." for i, id in ids if f"X[{i}]" in text]
     names = [
         f"--{name.replace('_', '-')}"
         for name in _current.params
         if name == parameter or f"{name}=" in text or text.startswith(f"{name} ")
     ]
-    return f" On the command line: {', '.join(names)}." if names else ""
+    if names:
+        told.append(f" On the command line: {', '.join(names)}.")
+    return "".join(told)
 
 
 def _exit_code(error: Exception) -> int | None:
@@ -235,6 +243,7 @@ class Console:
     ) -> None:
         self.quiet, self.command = quiet, command
         self.params, self.given = dict(params or {}), set(given)
+        self.subject_ids: list[str] = []  # whom a fit calls X[0], X[1], ...
         self.resume_hint = "Run the same command again."  # after an interruption
         self.bars = not quiet and sys.stderr.isatty()
         self.seconds: dict[str, float] = {}  # of each stage
@@ -313,15 +322,9 @@ class Console:
         from rich import progress
         from rich.console import Console as RichConsole
 
-        columns: list[Any] = [
-            progress.SpinnerColumn(),
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.TimeElapsedColumn(),
-        ]
+        columns: list[Any] = [*progress.Progress.get_default_columns()]
         if counts:
-            columns += [progress.MofNCompleteColumn(), progress.TextColumn("left")]
-            columns.append(progress.TimeRemainingColumn())
+            columns.append(progress.MofNCompleteColumn())
         console = RichConsole(stderr=True)
         with progress.Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
@@ -345,7 +348,7 @@ class Console:
 
     def _show_warning(self, message: Any, *_: Any, **__: Any) -> None:
         text = _one_line(message)
-        text += options_for(text)
+        text += explain(text)
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)

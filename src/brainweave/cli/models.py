@@ -207,6 +207,7 @@ class ProgressSubject:
 
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
     """Fit an aligner on a study with a bar that counts subjects."""
+    console.subject_ids = list(study.ids)
     with console.stage("Reading and aligning subjects", len(study)) as tick:
         return aligner.fit([ProgressSubject(s, tick) for s in study])
 
@@ -342,55 +343,38 @@ def transform(
     have a column "aligned": 1 where a sample took part in the alignment. Scoring those
     would be circular, so compare refuses them. Fit with --halves to have others.
     """
-    import numpy as np
-
-    from brainweave.study.study import Study, Subject
+    from brainweave.study.shared import transform_study
 
     console: Console = context.obj
     files.check_new_folder(out, overwrite)
     fitted, ids, made = files.load_model(model, subjects)
     people = files.open_study(study)
-    unknown = [id for id in people.ids if id not in ids]
-    if unknown:
-        raise UsageError(
-            f"The model does not know subject {unknown[0]!r}; it has "
-            f"{', '.join(ids)}. A new one joins by: brainweave add-subject."
-        )
-    # averages of the study's samples are not known again
-    averaged = (made.get("options") or {}).get("match") == "average" and (
-        made.get("study_fingerprint") == people.fingerprint()
-    )
-    shared, n_aligned, n_all = [], 0, 0
+    fingerprint = people.fingerprint()
+    averaged = (made.get("options") or {}).get("match") == "average"
     with console.stage("Mapping subjects", len(people)) as tick:
-        for s in people:
-            samples, position = s.data(), ids.index(s.id)
-            map_ = fitted.maps_[position]
-            features = map_.transform(samples, name=f"Subject {s.id!r}")
-            names = ("labels", "runs", "onsets", "stimuli")
-            metadata = {name: getattr(s, name) for name in names}
-            flags = fitted._took_part(samples, position)
-            if fitted._joins_samples and averaged:
-                flags[:] = True
-            if s.aligned is not None:
-                flags |= s.aligned
-            new = Subject(s.id, features, aligned=flags, **metadata)
-            shared.append(new.select(~flags) if only_new else new)
-            n_aligned, n_all = n_aligned + int(np.sum(flags)), n_all + len(flags)
-            if only_new and flags.all():
-                raise UsageError(
-                    f"All {len(flags)} samples of subject {s.id!r} took part in the "
-                    "alignment. Fit on a part of them: brainweave fit --halves run."
-                )
-            tick(s.id)
+        shared = transform_study(
+            fitted,
+            people,
+            ids=ids,
+            only_new=only_new,
+            all_aligned=averaged and made.get("study_fingerprint") == fingerprint,
+            tick=tick,
+        )
     files.save_study(
-        Study(shared, f"{people.name}, shared features" if people.name else ""),
+        shared,
         out,
         console,
         made_from={
-            "source_fingerprint": people.fingerprint(),
+            "source_fingerprint": fingerprint,
             "model_fingerprint": made.get("study_fingerprint"),
         },
         overwrite=overwrite,
+    )
+    n_all = sum(s.n_samples for s in people)
+    n_aligned = (
+        n_all - sum(s.n_samples for s in shared)
+        if only_new
+        else sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
     )
     which = "left out" if only_new else "marked as aligned"
     console.result(
@@ -428,6 +412,8 @@ def add_subject(
 
     The maps of the subjects that are in the model do not change.
     """
+    from brainweave.study.shared import add_subjects
+
     console: Console = context.obj
     target = model if output is None else output
     files.check_new_model(target)
@@ -441,17 +427,10 @@ def add_subject(
     if not joining:
         raise UsageError("Every subject of the study is in the model already.")
     new = first_half(people.subset(subjects=joining), halves)
-    local = getattr(fitted, "aligner", fitted)  # of one region
-    by_row = local.get_params(deep=False).get("graph") == "time"
+    fitted.ids_ = list(ids)
     with console.stage("Joining subjects", len(new)) as tick:
-        for s in new:
-            y = local._y_of(s)
-            if y is None and by_row:
-                y = list(range(s.n_samples))
-            _append_map(fitted, fitted.fit_new_subject(s, y))
-            tick(s.id)
+        add_subjects(fitted, new, tick=tick)
     options = files.used_options(console, subject=joining, output=target)
-    fitted.ids_ = [*ids, *joining]
     origin = files.provenance(
         "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
     )
@@ -459,14 +438,3 @@ def add_subject(
     origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
     files.save_model(fitted, target, {**made, **origin}, console)
     console.result(f"{target}: {summarize_model(fitted)}; joined: {', '.join(joining)}")
-
-
-def _append_map(model: Any, new: Any) -> None:
-    """Append the map of a new subject; those of the others do not change."""
-    model.maps_ = [*model.maps_, new.detach()]
-    model.n_subjects_ = len(model.maps_)
-    for name in ("coef", "mixing"):
-        arrays, array = vars(model).get(f"{name}_"), getattr(new, name)
-        if isinstance(arrays, list) and array is not None:
-            setattr(model, f"{name}_", [*arrays, array])
-    vars(model).pop("bases_", None)

@@ -262,17 +262,7 @@ def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     import brainweave
 
     found = brainweave.describe(path, verify=verify)
-    facts = {
-        "path": str(path),
-        "kind": found.kind,
-        "format_version": found.version,
-        "brainweave": found.brainweave,
-        "what": found.what,
-        "facts": found.facts,
-        "provenance": found.provenance,
-        "bytes": found.n_bytes,
-        "parts": {k: {"bytes": n, "why": why} for k, (n, why) in found.parts.items()},
-    }
+    facts = {**vars(found), "bytes": found.n_bytes}
     lines = [str(found)]
     subjects = found.provenance.get("subjects")
     if subjects and "subjects" not in found.facts:
