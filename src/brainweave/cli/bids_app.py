@@ -255,7 +255,13 @@ def make_bases(job: Job) -> None:
             job.console.result(str(target))
     failed = {id: error for id, error in zip(ids, errors, strict=True) if error}
     if failed:
-        raise PartlyFailed(_failure_message(failed, len(ids)))
+        rest = "" if len(failed) == len(ids) else ", the others are done"
+        reasons = "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
+        if len(failed) > 1 and len(set(failed.values())) == 1:
+            reasons = f"For all of them: {next(iter(failed.values()))}"
+        raise PartlyFailed(
+            f"{len(failed)} of {len(ids)} subjects failed{rest}. {reasons}"
+        )
 
 
 def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
@@ -267,15 +273,6 @@ def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
     finally:
         tick(f"sub-{id}")
     return ""
-
-
-def _failure_message(failed: dict[str, str], n_subjects: int) -> str:
-    """Name the subjects that failed and why; a reason that all share only once."""
-    rest = "" if len(failed) == n_subjects else ", the others are done"
-    text = f"{len(failed)} of {n_subjects} subjects failed{rest}. "
-    if len(failed) > 1 and len(set(failed.values())) == 1:
-        return f"{text}For all of them: {failed[next(iter(failed))]}"
-    return text + "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
 
 
 def _chosen_subjects(job: Job) -> list[str]:
@@ -402,11 +399,28 @@ def align_group(job: Job) -> None:
         check_can_write(path)
     bases, made = _open_bases(job, paths)
     settings = _common_settings(job, made)
-    _check_inputs_unchanged(job, made)
+    for id, origin in made.items():
+        for name, stamp in origin["inputs"].items():
+            path = job.folder / name
+            if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
+                raise UsageError(
+                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
+                    "participant again: subjects that are done are kept."
+                )
     job.derivative.write_description()
     with job.console.stage("Aligning"):
         model = job.aligner.fit(bases)
-    origin = _model_provenance(job, made, settings)
+    options = {**job.options, **_data_options(settings["data"])}
+    fingerprints = {id: m.get("study_fingerprint") for id, m in made.items()}
+    origin = files.provenance(
+        "run group",
+        options,
+        list(made),
+        settings=settings,
+        bases=fingerprints,
+        seconds=dict(job.console.seconds),
+        warnings=list(job.console.warnings),
+    )
     files.save_model(model, target, origin, job.console)
     job.derivative.write_sidecar(
         target,
@@ -415,7 +429,7 @@ def align_group(job: Job) -> None:
             "Sources": [job.derivative.uri(path) for path in paths.values()],
             "Subjects": [f"sub-{id}" for id in paths],
             "NumberOfSharedFeatures": model.n_components_,
-            "Options": origin["options"],
+            "Options": options,
             "Settings": settings,
         },
     )
@@ -435,7 +449,7 @@ def align_group(job: Job) -> None:
             )
             tick(basis.id)
     if job.params["report"]:
-        records = [origin.get("record") for origin in made.values()]
+        records = [m.get("record") for m in made.values()]
         files.write_page(
             target.with_suffix(".html"),
             job.console,
@@ -469,31 +483,6 @@ def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, 
             bases.append(basis)
             tick(id)
     return bases, made
-
-
-def _check_inputs_unchanged(job: Job, made: Mapping[str, Any]) -> None:
-    for id, origin in made.items():
-        for name, stamp in origin["inputs"].items():
-            path = job.folder / name
-            if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
-                raise UsageError(
-                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
-                    "participant again: subjects that are done are kept."
-                )
-
-
-def _model_provenance(
-    job: Job, made: Mapping[str, Any], settings: dict[str, Any]
-) -> dict[str, Any]:
-    return files.provenance(
-        "run group",
-        {**job.options, **_data_options(settings["data"])},
-        list(made),
-        settings=settings,
-        bases={id: origin.get("study_fingerprint") for id, origin in made.items()},
-        seconds=dict(job.console.seconds),
-        warnings=list(job.console.warnings),
-    )
 
 
 def took_part(model: Any, bases: list[Any]) -> list[Any]:

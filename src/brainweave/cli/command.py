@@ -5,14 +5,12 @@ below. :class:`Command` runs a function with a console, ``context.obj``, that sh
 warnings as one line each, and on a cluster if ``--dask`` names one.
 """
 
-import logging
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +19,6 @@ from typer.core import TyperCommand
 
 from brainweave.cli.console import DEBUG, Console, UsageError
 
-WORKER_TIMEOUT = 60  # seconds to wait for the first worker of a cluster
-SCHEDULER_TIMEOUT = 10  # and for the scheduler's answer
 # options that a configuration file cannot set
 NOT_IN_FILES = {"config", "quiet", "help"}
 # options that no result depends on, so that they are not written beside it
@@ -57,7 +53,11 @@ class Command(TyperCommand):
             if params.get("dask") is not None:
                 import joblib
 
-                client = stack.enter_context(dask_client(params["dask"], console))
+                from brainweave._core.workers import dask_client
+
+                logs = bool(os.environ.get(DEBUG))
+                connected = dask_client(params["dask"], note=console.note, logs=logs)
+                client = stack.enter_context(connected)
                 dask = joblib.parallel_config(backend="dask", client=client)
                 stack.enter_context(dask)
             return super().invoke(ctx)
@@ -299,81 +299,3 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> Non
             others = f"; there are {', '.join(listed[:40])}."
             hint = f". Did you mean {close[0]!r}?" if close else others
             raise UsageError(what.replace("{}", name) + hint)
-
-
-# -- clusters --------------------------------------------------------------------------
-
-
-@contextmanager
-def dask_client(given: str, console: Console) -> Iterator[Any]:
-    """Connect to a scheduler, or start one here, and wait for a worker."""
-    try:
-        distributed: Any = import_module("distributed")
-    except ImportError:
-        raise UsageError(
-            "--dask needs Dask, which is not installed: pip install 'brainweave"
-            "[cluster]'."
-        ) from None
-    kind, _, number = given.partition(":")
-    cluster: Any = nullcontext()
-    where: dict[str, Any] = {"address": given}
-    if kind == "local":
-        if number and not (number.isdigit() and int(number)):
-            raise UsageError(
-                f"--dask local:N takes a number of workers; got {given!r}."
-            )
-        workers = {"n_workers": int(number)} if number else {}
-        cluster = distributed.LocalCluster(
-            **workers, threads_per_worker=1, dashboard_address=None
-        )
-        where = {"address": cluster}
-    elif Path(given).is_file():
-        where = {"scheduler_file": given}
-    elif "://" not in given and ":" not in given:
-        raise UsageError(
-            f"--dask takes the address of a scheduler, such as tcp://host:8786, its "
-            f"scheduler file, or local; there is no file {given!r}."
-        )
-    _silence_dask()
-    with cluster:
-        try:
-            client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
-        except Exception as error:  # a file may hold anything
-            raise UsageError(
-                f"No Dask scheduler answers at {given!r} within {SCHEDULER_TIMEOUT} s "
-                f"({type(error).__name__}). Start one by: dask scheduler, and look for "
-                "its address in what that prints."
-            ) from None
-        try:
-            _wait_for_worker(client, given, console)
-            yield client
-        finally:
-            with suppress(Exception):  # of a scheduler that is gone
-                client.close(timeout=SCHEDULER_TIMEOUT)
-
-
-def _wait_for_worker(client: Any, given: str, console: Console) -> None:
-    from brainweave._core.workers import explain_lost_cluster
-
-    with explain_lost_cluster(client):
-        if not client.scheduler_info()["workers"]:  # a queue may take its time
-            console.note(f"Waiting for a worker of {given} ...")
-        try:
-            client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
-        except TimeoutError:
-            raise UsageError(
-                f"The Dask scheduler at {given!r} has no workers after "
-                f"{WORKER_TIMEOUT} s. Start some by: dask worker {given}."
-            ) from None
-
-
-def _silence_dask() -> None:
-    """Let Dask log nothing: a dead worker's tasks are done again, the rest is raised.
-
-    This lasts, since its threads may log until the process ends.
-    """
-    if os.environ.get(DEBUG):
-        return
-    for name in ("asyncio", *logging.root.manager.loggerDict):
-        if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
