@@ -196,7 +196,7 @@ def test_convert_reads_nifti_files_of_subjects(tmp_path, call):
         assert line in shown
     assert "mask.nii.gz" in shown
     for option, said in (
-        (("--mask", "common"), "--mask common needs a BIDS dataset"),
+        (("--mask", "common"), "mask='common' needs a BIDS dataset"),
         (("--param", "t_r=0"), "between 0.01 and 100 s are expected"),
     ):
         _, error = call("convert", *paths, tmp_path / "no", *option, code=2)

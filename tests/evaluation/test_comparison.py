@@ -265,3 +265,14 @@ def test_mutated_results_are_refused_in_one_sentence(study, tmp_path, rng):
         except InputError:
             refused += 1
     assert refused > 200
+
+
+def test_a_comparison_is_printed_as_a_table_with_a_verdict(study):
+    found = compare_methods(study, {"GDM": GDM(2), "SRM": SRM(2)}, n_permutations=3)
+    head, first, second, note, last = str(found).splitlines()
+    assert head.split()[:3] == ["method", "protocol", "mean"]
+    assert first.startswith("GDM     held-out  ")
+    assert second.startswith("SRM     n/a       n/a")
+    assert head.index("error") == second.index("InputError: SRM joins")
+    assert note.startswith("chance: the most frequent category; p: permuted labels")
+    assert last == found.verdict

@@ -211,7 +211,7 @@ def check_interrupted() -> None:
         raise KeyboardInterrupt
 
 
-# -- progress and tables ---------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------
 
 Tick: TypeAlias = Callable[[str], None]
 Show: TypeAlias = Callable[[int, int | None, str], None]
@@ -355,25 +355,3 @@ class Console:
 
 
 _current = Console()
-
-
-def table(rows: list[list[Any]], header: list[str]) -> str:
-    """Lay out a table of plain text.
-
-    Examples
-    --------
-    >>> print(table([["GDM", 0.8], ["SRM", 0.55]], ["method", "mean"]))
-    method  mean
-    GDM      0.8
-    SRM     0.55
-    """
-    shown = [
-        [f"{c:.4g}" if isinstance(c, float) else str(c) for c in row] for row in rows
-    ]
-    columns = []
-    for i, name in enumerate(header):
-        width = max(len(row[i]) for row in [header, *shown])
-        numeric = bool(rows) and all(isinstance(row[i], (int, float)) for row in rows)
-        cells = [name, *(row[i] for row in shown)]
-        columns.append([c.rjust(width) if numeric else c.ljust(width) for c in cells])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))

@@ -5,21 +5,17 @@ import json
 import warnings
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from brainweave.cli import command as c
 from brainweave.cli import files
-from brainweave.cli.console import Console, PartlyFailed, UsageError, table
+from brainweave.cli.console import Console, PartlyFailed, UsageError
 from brainweave.cli.data import record_lines
 from brainweave.cli.models import fit_study, make_aligner, match_and_report
 
-if TYPE_CHECKING:
-    from brainweave.evaluation.comparison import Comparison
-
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
-HEADER = ["method", "protocol", "mean", "std", "chance", "p", "folds", "seconds"]
 
 
 # -- compare ---------------------------------------------------------------------------
@@ -131,7 +127,8 @@ def compare(
             n_jobs=n_jobs,
             progress=progress,
         )
-    write_comparison(comparison, output, options, console)
+    comparison.save(output)
+    files.write_config(output / "compare.toml", "compare", options)
     if report and comparison.results:
         errors = comparison.errors.items()
         lost = [f"{name} could not be scored: {error}" for name, error in errors]
@@ -143,50 +140,11 @@ def compare(
             config=options,
             warnings=[*console.warnings, *lost],
         )
-    print_comparison(comparison, console, output)
+    console.result(str(comparison))
+    console.note(f"Results are in {output}")
     if not comparison.results:
         error = next(iter(comparison.errors.values()))
         raise PartlyFailed(f"None of the methods could be scored: {error}")
-
-
-def write_comparison(
-    comparison: "Comparison", output: Path, options: dict[str, Any], console: Console
-) -> None:
-    """Write results, tables, and the options that give them again."""
-    comparison.save(output)
-    files.write_config(output / f"{console.command}.toml", console.command, options)
-
-
-def print_comparison(
-    comparison: "Comparison", console: Console, output: Path | None = None
-) -> None:
-    """Print the table of methods, what its columns mean, and the verdict."""
-    results = comparison.results
-    header = [*HEADER, "error"] if comparison.errors else HEADER
-    rows: list[list[Any]] = [
-        [
-            name,
-            r.protocol,
-            *(f"{share:.3f}" for share in (r.mean, r.std, r.chance)),
-            "n/a" if r.p_value is None else f"{r.p_value:.3g}",
-            len(r.folds),
-            f"{r.seconds.get('total', 0):.1f}",
-            *([""] if comparison.errors else []),
-        ]
-        for name, r in results.items()
-    ]
-    for name, error in comparison.errors.items():
-        rows.append([name, *["n/a"] * (len(HEADER) - 1), error])
-    console.result(table(rows, header))
-    if results:
-        one = next(iter(results.values()))
-        least = [r.smallest_p for r in results.values() if r.smallest_p is not None]
-        p = f"p: permuted labels, at least {max(least):.2g}; " if least else ""
-        console.result(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
-    if output is not None:
-        console.result(str(output))
-    if results:
-        console.result(comparison.verdict)
 
 
 # -- info ------------------------------------------------------------------------------
@@ -225,8 +183,6 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
 
     study = files.open_study(path, verify=verify or None)
     frame = study.summary().reset_index()
-    rows = frame.astype(object).values.tolist()
-    header = [str(column) for column in frame.columns]
     # row t is the same category in all subjects
     labels = [s.labels.tolist() for s in study if s.labels is not None]
     same_length = len({s.n_samples for s in study}) == 1
@@ -236,7 +192,7 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         "name": study.name,
         "categories": study.categories,
         "locked_in_time": locked,
-        "subjects": [dict(zip(header, row, strict=True)) for row in rows],
+        "subjects": frame.astype(object).to_dict("records"),
         "record": study.record,
     }
     order = (
@@ -249,7 +205,7 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
         f"Samples: {order}",
         "",
-        table(rows, header),
+        frame.to_string(index=False),
     ]
     done = record_lines(study.record)
     if done:
@@ -397,12 +353,13 @@ def demo(
         "demo", options, people.ids, study_fingerprint=people.fingerprint()
     )
     brainweave.save(model, out / "model.safetensors", provenance=made)
-    write_comparison(comparison, out, options, console)
+    comparison.save(out)
+    files.write_config(out / "demo.toml", "demo", options)
     content = {"study": people, "model": model, "results": comparison.results}
     page = files.write_page(
         out / "report.html", console, title="brainweave demo", **content
     )
-    print_comparison(comparison, console)
+    console.result(str(comparison))
     console.result(f"Report: {page}")
 
 

@@ -322,6 +322,49 @@ class Comparison:
             return "None of the methods could be scored."
         return verdict(self.results)
 
+    def __str__(self) -> str:
+        """Lay out a table of the methods, what its columns mean, and the verdict."""
+        header = [
+            "method",
+            "protocol",
+            "mean",
+            "std",
+            "chance",
+            "p",
+            "folds",
+            "seconds",
+        ]
+        rows = [
+            [
+                name,
+                r.protocol,
+                *(f"{share:.3f}" for share in (r.mean, r.std, r.chance)),
+                "n/a" if r.p_value is None else f"{r.p_value:.3g}",
+                f"{len(r.folds):5}",  # as wide as its heading
+                f"{r.seconds.get('total', 0):.1f}",
+            ]
+            for name, r in self.results.items()
+        ]
+        if self.errors:
+            rows = [[*row, ""] for row in rows]
+            empty = ["n/a"] * (len(header) - 1)
+            rows += [[name, *empty, error] for name, error in self.errors.items()]
+            header.append("error")
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(n) for cell, n in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in [header, *rows]
+        ]
+        if self.results:
+            one = next(iter(self.results.values()))
+            found = (r.smallest_p for r in self.results.values())
+            least = [p for p in found if p is not None]
+            p = f"p: permuted labels, at least {max(least):.2g}; " if least else ""
+            lines.append(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
+        return "\n".join([*lines, self.verdict])
+
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with one row per method and protocol, failed ones too."""
         import pandas as pd
