@@ -119,7 +119,7 @@ gdm.component_summary().round(3)[["graph_fit", "agreement", "agreement_cv", "p"]
 # %%
 # Kernels, graphs and K can be searched along with the energy:
 # ``GDMCV(kernels=["linear", ("gaussian", 5000)], n_components=[3, 5], graphs=["labels",
-# -0.5])``. On the command line the same is ``brainweave tune STUDY``.
+# -0.5])``. On the command line the same is ``brainweave fit STUDY --method gdmcv``.
 wide = GDMCV(
     energies=(0.35, 0.65), n_components=[3, 5], kernels=["linear", ("gaussian", 5000)]
 ).fit(aligning)

@@ -165,7 +165,7 @@ def test_a_fit_of_bases_stays_where_they_are(study, sent):
 
 def test_commands_send_no_voxels(study, sent, tmp_path):
     folder = study[0].samples.filename.parent
-    for command, what in (("fit", "model.safetensors"), ("evaluate", "out")):
+    for command, what in (("fit", "model.safetensors"), ("compare", "out")):
         del sent[:]
         more = [] if command == "fit" else ["--no-report"]
         at = tmp_path / what
@@ -266,13 +266,13 @@ def test_the_paper_is_reproduced_by_workers(client, tmp_path):
     [
         ("tcp://127.0.0.1:1", "No Dask scheduler answers at 'tcp://127.0.0.1:1'"),
         ("nothing.json", "there is no file 'nothing.json'"),
-        ("local:x", "--dask local:N takes a number of workers"),
+        ("local:x", "local:N takes a number of workers"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::Warning:distributed")
 def test_a_cluster_that_is_not_there_is_named(study, monkeypatch, capsys, given, told):
     pytest.importorskip("distributed", reason="the extra 'cluster'")
-    monkeypatch.setattr("brainweave.cli.cluster.SCHEDULER_TIMEOUT", 1)
+    monkeypatch.setattr("brainweave._core.workers.SCHEDULER_TIMEOUT", 1)
     folder = str(study[0].samples.filename.parent)
     assert run_command(["fit", folder, "--dask", given, "-q"]) == 2
     assert told in capsys.readouterr().err
@@ -362,7 +362,7 @@ def test_tasks_of_a_killed_worker_are_done_by_another(rng, client, at_submission
 def test_a_killed_scheduler_is_one_sentence_and_the_work_goes_on_later(
     study, cluster, at_submission, monkeypatch, tmp_path, capfd, k
 ):
-    monkeypatch.setattr("brainweave.cli.cluster.SCHEDULER_TIMEOUT", 2)
+    monkeypatch.setattr("brainweave._core.workers.SCHEDULER_TIMEOUT", 2)
     folder = str(study[0].samples.filename.parent)
     words = ["compare", folder, "-o", str(tmp_path / "out"), "-q", "--no-report"]
     at_submission(k, cluster.kill)

@@ -398,7 +398,7 @@ class Config:
                 "energy": 0.7,
                 "kernel": "linear",
             },
-            **{"standardize": True, "param": ["shrinkage=0.1"]},
+            **{"graph": "labels", "param": ["standardize=true"]},
         }
 
     def try_one(self, rng):

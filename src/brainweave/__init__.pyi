@@ -35,6 +35,8 @@ from .aligners.srm.semisupervised import SemiSupervisedSRM as SemiSupervisedSRM
 from .aligners.srm.srm import SRM as SRM
 from .aligners.srm.srm import DetSRM as DetSRM
 from .basis.basis import SubjectBasis as SubjectBasis
+from .evaluation.comparison import Comparison as Comparison
+from .evaluation.comparison import compare_methods as compare_methods
 from .evaluation.evaluate import (
     between_subject_classification as between_subject_classification,
 )
@@ -61,6 +63,7 @@ from .persistence.models import load_basis as load_basis
 from .persistence.models import register_aligner as register_aligner
 from .persistence.models import save as save
 from .persistence.models import save_basis as save_basis
+from .study.formats.any_format import load_study as load_study
 from .study.formats.bids import load_bids as load_bids
 from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti
@@ -72,6 +75,8 @@ from .study.public import fetch_openneuro as fetch_openneuro
 from .study.public import fetch_raider as fetch_raider
 from .study.samples import drop_samples as drop_samples
 from .study.samples import match_samples as match_samples
+from .study.shared import add_subjects as add_subjects
+from .study.shared import transform_study as transform_study
 from .study.simulation.simulate import simulate_study as simulate_study
 from .study.study import Study as Study
 from .study.subject import Subject as Subject

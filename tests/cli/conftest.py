@@ -55,8 +55,8 @@ def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "study"
     execute(
         *("simulate", folder, "--n-subjects", 4, "--n-voxels", "90-120", "-q"),
-        *("--categories", "cat,dog,house", "--n-runs", 2, "--dtype", "float64"),
-        *("--param", "n_nuisance=20"),
+        *("--categories", "cat,dog,house", "--n-runs", 2),
+        *("--param", "n_nuisance=20", "--param", "dtype=float64"),
     )
     return folder
 

@@ -129,7 +129,8 @@ def test_the_only_task_and_space_are_named_without_being_asked_for(
     tmp_path, call, preprocessed
 ):
     options = {"n_subjects": 2, "n_voxels": (30, 40), "categories": 3, "n_runs": 1}
-    study = bw.simulate_study(**options, settings=SimulationSettings(n_nuisance=5))
+    small = SimulationSettings(n_nuisance=5)
+    study = bw.simulate_study(**options, settings=small)
     data = tmp_path / "data"
     study.to_bids(data, raw=not preprocessed, derivatives=preprocessed)
     out = {}
@@ -198,9 +199,6 @@ def test_wrong_usage_of_the_app(bids, derivative, tmp_path, call):
     assert "--method robust-srm needs voxels, which basis files do not hold" in said(
         bids, tmp_path, "group", "--method", "robust-srm"
     )
-    assert "--match needs a study folder" in said(
-        bids, tmp_path, "group", "--match", "truncate"
-    )
     assert "stored for the linear kernel" in said(
         bids, derivative, "group", *METHOD, "--kernel", "gaussian"
     )
@@ -266,7 +264,10 @@ def test_a_group_of_two_tasks_is_refused(app):
     [
         (("--smoothing-fwhm", 4), "--smoothing-fwhm was not given for sub-01, sub-02"),
         (("--bids-param", "high_pass=0.01"), "0.01 for sub-03"),
-        (("--no-standardize",), "--standardize was True for sub-01, sub-02; False for"),
+        (
+            ("--param", "standardize=false"),
+            "standardize was True for sub-01, sub-02; False",
+        ),
         (("--bids-param", "standardize=zscore"), "--bids-param standardize was"),
     ],
     ids=lambda o: str(o[0]),
@@ -299,8 +300,8 @@ def test_group_records_how_the_bases_were_made(app):
     assert made["options"]["bids_param"] == ["detrend=true"]
     _, said = app("group", "--smoothing-fwhm", 6, code=2)
     assert "--smoothing-fwhm is 6.0 here, and was 4.0" in said
-    _, said = app("group", "--no-standardize", code=2)
-    assert "made with --standardize" in said
+    _, said = app("group", "--param", "standardize=false", code=2)
+    assert "--param standardize is False here, and was True" in said
 
 
 def test_replaced_images_are_read_again(app):
@@ -423,9 +424,9 @@ def facts_of(app, id="01"):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--mem-mb", 0), "--mem-mb must be 1 or more; got 0"),
+        (("--mem-mb", 0), "greater than or equal to 1; got '0'"),
         (("--bids-param", "name=x"), "subjects are chosen with --participant-label"),
-        (("--method", "gdmcv"), "use brainweave tune"),
+        (("--method", "gdmcv"), "use brainweave fit"),
     ],
 )
 def test_options_that_mean_nothing_to_the_app_are_refused(app, options, said):
@@ -487,11 +488,9 @@ def test_temporary_files_go_where_they_may(app, tmp_path, monkeypatch, call):
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", None)
-    options = ("--participant-label", "01", "-w", tmp_path / "work", "-v")
-    _, said = call("run", app.data, app.out, "participant", *options)
+    options = ("--participant-label", "01", "-w", tmp_path / "work")
+    call("run", app.data, app.out, "participant", *options)
     assert tempfile.gettempdir() == str(tmp_path / "work")
-    assert "sub-01: " in said  # verbose
-    assert "directions" in said
 
 
 def test_a_damaged_basis_is_made_again(app):
@@ -535,11 +534,11 @@ def test_a_mask_and_what_is_no_default_are_written_down(app, tmp_path):
 
 
 def test_kernels_of_other_widths_do_not_go_together(app):
-    kernel = ("--kernel", "gaussian", "--hp")
-    app("participant", "--participant-label", "01", *kernel, 50)
-    app("participant", "--participant-label", "02", *kernel, 60)
-    _, said = app("group", *kernel, 50, code=2)
-    assert "--hp was {'hp': 50.0} for sub-01; {'hp': 60.0} for sub-02" in said
+    kernel = ("--kernel", "gaussian", "--param")
+    app("participant", "--participant-label", "01", *kernel, "hp=50.0")
+    app("participant", "--participant-label", "02", *kernel, "hp=60.0")
+    _, said = app("group", *kernel, "hp=50.0", code=2)
+    assert "--param hp was {'hp': 50.0} for sub-01; {'hp': 60.0} for sub-02" in said
 
 
 def test_bases_of_python_do_not_say_how_they_were_made(app):
@@ -575,7 +574,7 @@ def test_bases_of_python_do_not_say_how_they_were_made(app):
 def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
     from types import SimpleNamespace
 
-    from brainweave.cli.bids_group import took_part
+    from brainweave.cli.bids_app import took_part
 
     known = {"labels": ["cat", None, None], "stimuli": ids, "n_samples": 3}
     bases = [SimpleNamespace(id=f"0{i}", **known) for i in range(2)]
@@ -586,7 +585,7 @@ def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
 def test_only_volumes_have_a_mask_image(tmp_path):
     from types import SimpleNamespace
 
-    from brainweave.cli.bids_derivative import Derivative
+    from brainweave.study.formats.bids_derivative import Derivative
 
     basis = SimpleNamespace(id="01", space=None)
     Derivative(tmp_path, tmp_path).write_mask(basis, "", [])

@@ -146,7 +146,9 @@ def test_convert_reads_cifti_and_gifti_and_tells_what_was_done(tmp_path, call):
     ):
         files = sorted(tmp_path.glob(f"*.{ending}"))
         words = ("convert", *files, tmp_path / kind, "--labels", tmp_path / "y.tsv")
-        out, _ = call(*words, "--detrend", "--param", "standardize=zscore")
+        out, _ = call(
+            *words, "--param", "detrend=true", "--param", "standardize=zscore"
+        )
         shown, _ = call("info", tmp_path / kind)
         for line in (
             f"images: {kind}, 2 runs",
@@ -194,7 +196,7 @@ def test_convert_reads_nifti_files_of_subjects(tmp_path, call):
         assert line in shown
     assert "mask.nii.gz" in shown
     for option, said in (
-        (("--mask", "common"), "--mask common needs a BIDS dataset"),
+        (("--mask", "common"), "mask='common' needs a BIDS dataset"),
         (("--param", "t_r=0"), "between 0.01 and 100 s are expected"),
     ):
         _, error = call("convert", *paths, tmp_path / "no", *option, code=2)
@@ -333,7 +335,8 @@ def test_some_subjects_of_image_files(tmp_path, call):
     files = [nifti(tmp_path / f"sub-0{i}_bold.nii.gz") for i in (1, 2, 3)]
     mask = nib.Nifti1Image(np.ones((3, 3, 3), np.uint8), np.eye(4))
     mask.to_filename(tmp_path / "mask.nii")
-    chosen = ("--participant-label", "03", "sub-01", "--mask", tmp_path / "mask.nii")
+    chosen = ("--participant-label", "03", "--participant-label", "sub-01")
+    chosen = (*chosen, "--mask", tmp_path / "mask.nii")
     call("convert", *files, tmp_path / "st", *chosen, "-q")
     assert bw.Study.open(tmp_path / "st").ids == ["03", "01"]
     _, said = call(
@@ -405,17 +408,20 @@ def odd_files(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("{}/folder",), "name the files themselves, brainweave convert"),
+        (("{}/folder",), "name the files themselves"),
         (("{}/folder/anna.nii.gz", "{}/x.mat"), "is not clear"),
         (("{}/folder", "{}/sub001", "--format", "bids"), "one folder; got 2 paths"),
         (("{}/folder/anna.nii.gz", "--format", "bids"), "one folder; got 1 paths"),
         (("{}", "--labels", "{}/empty.tsv"), "labels in onset files"),
         (("{}", "--space", "T1w"), "OpenfMRI datasets have no spaces"),
-        (("{}", "--task", "x"), "--task must be a number; got 'x'"),
+        (("{}", "--task", "x"), "task must be a number; got 'x'"),
         (("{}/x.mat", "--labels", "{}/none.tsv"), "There is no file"),
         (("{}/x.mat", "--labels", "{}/empty.tsv"), "a .tsv table with a column"),
         (("{}/x.mat", "--labels", "{}/other.tsv"), "a .tsv table with a column"),
-        (("{}/x.mat", "--smoothing-fwhm", "3"), "no option 'smoothing-fwhm'"),
+        (
+            ("{}/x.mat", "--smoothing-fwhm", "3"),
+            "argument 'smoothing_fwhm'",
+        ),
         (("{}/folder/anna.nii.gz", "--mask", "common"), "name an image file"),
         (("{}/folder/anna.nii.gz", "--task", "x"), "it needs a BIDS dataset"),
     ],
@@ -465,7 +471,7 @@ def test_the_later_of_two_conversions_is_told_that_the_folder_is_there(
     _, told = call("convert", study, tmp_path / "st", "-q", code=1)
     assert told == (
         f"Error: '{tmp_path / 'st'}' exists. Choose another folder, or pass "
-        "--overwrite to replace the study in it.\n"
+        "overwrite=True to replace the study in it. On the command line: --overwrite.\n"
     )
     assert (tmp_path / "st" / "brainweave.toml").exists()
     assert {p.name for p in tmp_path.iterdir()} == {"st"}

@@ -9,7 +9,6 @@ import pytest
 import brainweave as bw
 from bids_trees import messy_fmriprep
 from brainweave.cli.console import run
-from brainweave.cli.scoring import read_results
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +28,9 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, said = call("convert", tree, "STUDY", code=1)
     assert said.count("Error") == 1
-    assert "'objects', 'words'. Choose one with --task" in said
+    assert "'objects', 'words'. Choose one with task=" in said
     out, said = call("convert", tree, "STUDY", "--task", "objects")
-    assert "left out: button_press (132). Keep one as a category with --keep" in said
+    assert "left out: button_press (132). Keep one as a category with keep=" in said
     assert "4 subjects, 144 to 216 samples, 145 to 148 voxels" in out
     for line in (
         f"images: output of brainweave {bw.__version__}, task objects, space MNI",
@@ -62,7 +61,7 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     assert ", the most frequent category)" in last
     assert last.endswith("below 0.12: too few subjects to tell methods apart).")
     assert "without alignment subjects are compared voxel by voxel" in said
-    results = read_results(tmp_path / "RESULTS")
+    results = bw.Comparison.load(tmp_path / "RESULTS").results
     assert results["gdm (held-out)"].mean > results["gdm (held-out)"].chance + 0.1
     assert results["without alignment (joint)"].design["voxels"] == "common"
 
@@ -117,7 +116,7 @@ def test_equal_numbers_of_voxels_are_not_the_same_voxels(study, tmp_path, call):
         )
     bw.Study(subjects).save(tmp_path / "s")
     _, said = call(
-        *("evaluate", tmp_path / "s", "--method", "none", "-o", tmp_path / "e"),
+        *("compare", tmp_path / "s", "--method", "none", "-o", tmp_path / "e"),
         *("--protocol", "joint", "--no-report", "-q"),
     )
     assert "The masks differ" in said
@@ -136,8 +135,8 @@ def test_a_held_out_half_is_not_marked_as_aligned(study, tmp_path, call):
         assert [set(s.aligned.tolist()) for s in shared] == [{aligned}] * 4
     # so that the half that did not align can be scored, and the other cannot
     score = ("--method", "none", "-o", tmp_path / "e", "--no-report", "-q")
-    call("evaluate", tmp_path / "s-second", *score)
-    call("evaluate", tmp_path / "s-first", *score, code=2)
+    call("compare", tmp_path / "s-second", *score)
+    call("compare", tmp_path / "s-first", *score, code=2)
 
 
 def test_match_says_what_it_drops(study, tmp_path, call):
@@ -170,9 +169,12 @@ def test_regions_and_searches_are_methods(study, tmp_path, call):
     assert bw.load(model).energy in (0.5, 0.9)
 
 
-def test_tune_warns_at_the_edge_and_calls_its_score_what_it_is(study, tmp_path, call):
+def test_a_search_warns_at_the_edge_and_calls_its_score_what_it_is(
+    study, tmp_path, call
+):
     out, said = call(
-        *("tune", study, "--energies", "0.01,0.02", "-o", tmp_path / "t", "-q"),
+        *("fit", study, "-o", tmp_path / "m.safetensors", "--method", "gdmcv", "-q"),
+        *("--param", "energies=[0.01, 0.02]"),
     )
     assert "chosen on these data" in out
     assert "that was tried" in said
@@ -183,26 +185,30 @@ def test_tune_warns_at_the_edge_and_calls_its_score_what_it_is(study, tmp_path, 
 TASK = ("--task", "objects")
 WRONG = [
     # arguments after "convert TREE OUT" (or a command), exit code, what is said
-    ((), 1, "Choose one with --task"),
+    ((), 1, "On the command line: --task"),
     (("--task", "object"), 1, "'objects'"),
     ((*TASK, "--space", "T1w"), 1, "MNI152NLin2009cAsym"),
     ((*TASK, "--participant-label", "07"), 1, "07"),
-    ((*TASK, "--participant-label", "01", "07"), 1, "07"),
+    ((*TASK, "--participant-label", "01", "--participant-label", "07"), 1, "07"),
     ((*TASK, "--label", "category"), 1, "category"),
     ((*TASK, "--samples", "betas"), 2, "--samples"),
-    ((*TASK, "--overlap", "first"), 2, "--overlap"),
+    ((*TASK, "--param", "overlap=first"), 2, "overlap"),
     ((*TASK, "--confounds", "everything"), 1, "everything"),
-    ((*TASK, "--confounds", "simple", "motion"), 2, "--confounds simple stands alone"),
-    ((*TASK, "--confounds", "trans_x", "trans_q"), 1, "trans_q"),
-    ((*TASK, "--scrub", "0"), 2, "--scrub"),
-    ((*TASK, "--scrub", "0.000001"), 1, "scrubbed"),
+    (
+        (*TASK, "--confounds", "simple", "--confounds", "motion"),
+        2,
+        "--confounds simple stands alone",
+    ),
+    ((*TASK, "--confounds", "trans_x", "--confounds", "trans_q"), 1, "trans_q"),
+    ((*TASK, "--param", "scrub=0"), 2, "scrub"),
+    ((*TASK, "--param", "scrub=0.000001"), 1, "scrubbed"),
     ((*TASK, "--mask", "brain.nii.gz"), 2, "own, common, epi or an image file"),
-    ((*TASK, "--hrf-delay", "5s"), 2, "got '5s'"),
+    ((*TASK, "--smoothing-fwhm", "4mm"), 2, "got '4mm'"),
     ((*TASK, "--smoothing-fwhm", "-4"), 2, "smoothing"),
     ((*TASK, "--labels", "x.tsv"), 2, "bring their labels in events files"),
-    ((*TASK, "--format", "nifti"), 2, "--task cannot be used here"),
-    ((*TASK, "--param", "hrf_delay=4", "--hrf-delay", "5"), 2, "--hrf-delay and by"),
-    ((*TASK, "--param", "colour=red"), 2, "BIDS files have no option 'colour'"),
+    ((*TASK, "--format", "nifti"), 2, "task cannot be used here"),
+    ((*TASK, "--param", "label=x", "--label", "y"), 2, "--label and by"),
+    ((*TASK, "--param", "colour=red"), 2, "Unknown option 'colour' of load_bids"),
 ]
 
 
@@ -224,10 +230,9 @@ WRONG_USE = [
     (("fit", "{study}", "--parcels", "{study}/study.json"), 2, "is no image"),
     (("fit", "{study}", "--searchlight", "0"), 2, "radius above 0 mm; got 0"),
     (("fit", "{study}", "--searchlight", "5", "--parcels", "x"), 2, "choose one"),
-    (("fit", "{study}", "--searchlight", "1"), 2, "sub-01 has 1 voxel(s) in it"),
+    (("fit", "{study}", "--searchlight", "1"), 2, "X[0] is sub-01."),
     (("report", "r.html", "--results", "{study}"), 2, "holds no results.json"),
-    (("run", "{tree}", "o", "participant", "--parcels", "x"), 2, "use brainweave fit"),
-    (("run", "{tree}", "o", "participant", "--method", "gdmcv"), 2, "brainweave tune"),
+    (("run", "{tree}", "o", "participant", "--method", "gdmcv"), 2, "brainweave fit"),
     (("run", "{tree}", "o", "participant", "--mask", "common"), 2, "--mask common"),
 ]
 

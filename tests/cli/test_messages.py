@@ -13,9 +13,10 @@ from typing import ClassVar
 import pytest
 import typer
 
+from brainweave._core.exceptions import InputError
+from brainweave._core.workers import dask_client
 from brainweave.cli import console, reporting
-from brainweave.cli.cluster import _dask_client
-from brainweave.cli.console import Console, UsageError, run
+from brainweave.cli.console import Console, run
 
 
 def raising(error):
@@ -61,9 +62,8 @@ def test_an_interruption_is_told_however_it_comes(monkeypatch, capsys, how):
         raise how
 
     monkeypatch.setattr("brainweave.cli.app.app", app)
-    monkeypatch.setattr("brainweave.cli.options.repeat_option_names", list)
     assert run(["info"]) == 130
-    assert "Every file that is there is whole." in capsys.readouterr().err
+    assert "no partial files were left." in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_is_no_error(study):
@@ -186,7 +186,7 @@ def distributed(monkeypatch):
 @pytest.mark.parametrize("given", ["local", "local:3"])
 def test_workers_of_this_machine_are_started_and_ended(distributed, given, monkeypatch):
     monkeypatch.setattr(Cluster, "workers", {"one": 1})
-    with _dask_client(given, Console(quiet=True)):
+    with dask_client(given):
         first, second = asked
     assert first.get("n_workers") == (3 if given == "local:3" else None)
     assert isinstance(second["address"], Cluster)
@@ -199,8 +199,8 @@ def test_a_scheduler_without_workers_is_waited_for_and_then_named(
     file = tmp_path / "scheduler.json"
     file.write_text("{}")
     with (
-        pytest.raises(UsageError, match=r"has no workers after 60 s.*dask worker"),
-        _dask_client(str(file), Console()),
+        pytest.raises(InputError, match=r"has no workers after 60 s.*dask worker"),
+        dask_client(str(file), note=Console().note),
     ):
         pass
     assert asked[0]["scheduler_file"] == str(file)
@@ -210,7 +210,7 @@ def test_a_scheduler_without_workers_is_waited_for_and_then_named(
 def test_dask_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(UsageError, match=r"brainweave\[cluster\]"),
-        _dask_client("local", Console(quiet=True)),
+        pytest.raises(InputError, match=r"brainweave\[cluster\]"),
+        dask_client("local"),
     ):
         pass

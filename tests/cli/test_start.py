@@ -10,7 +10,7 @@ from brainweave import __version__
 
 COMMANDS = [
     *("demo", "simulate", "fetch", "convert", "info", "fit", "transform"),
-    *("add-subject", "evaluate", "compare", "tune", "report", "run"),
+    *("add-subject", "compare", "report", "run"),
 ]
 
 

@@ -1,13 +1,24 @@
 """Tests over left-out subjects, and the sentence that says what they found."""
 
 import itertools
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from brainweave import GDM, NoAlignment, between_subject_classification
+from brainweave import (
+    GDM,
+    SRM,
+    ClassificationResult,
+    Comparison,
+    InputError,
+    NoAlignment,
+    between_subject_classification,
+    compare_methods,
+    simulate_study,
+)
 from brainweave.evaluation.comparison import (
     compare_results,
     sign_flip_p,
@@ -15,6 +26,7 @@ from brainweave.evaluation.comparison import (
     subject_means,
     verdict,
 )
+from brainweave.evaluation.splits import match_study
 
 
 def result_of(scores, *, leave_out=1, protocol="held-out", chance=0.25):
@@ -146,3 +158,121 @@ def test_one_result_is_compared_with_chance(rng):
     said = verdict({"gdm": result})
     assert "the most frequent category" in said
     assert "(permuted labels; no p can be below 0.025)" in said
+
+
+# -- several methods on one study ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study():
+    return simulate_study(n_subjects=4, n_voxels=(50, 60), categories=3, n_runs=2)
+
+
+def test_methods_are_compared_as_they_are_scored_alone(study, tmp_path):
+    methods = {"GDM": GDM(2), "none": NoAlignment()}
+    options = {"protocols": ("held-out", "joint"), "n_permutations": 3}
+    with pytest.warns(UserWarning, match="The masks differ"):
+        found = compare_methods(study, methods, **options, store=tmp_path / "store")
+    assert list(found.results) == [
+        f"{m} ({p})" for p in ("held-out", "joint") for m in methods
+    ]
+    want = between_subject_classification(
+        GDM(2), study, n_permutations=3, random_state=0
+    )
+    got = found.results["GDM (held-out)"]
+    assert got.scores.tolist() == want.scores.tolist()
+    assert got.p_value == want.p_value
+    assert got.study_fingerprint == study.fingerprint()
+    common = found.results["none (joint)"]
+    assert common.design["voxels"] == "common"
+    assert common.study_fingerprint == study.fingerprint()
+    assert found.verdict == verdict(found.results)
+    assert {(t.better, t.n_subjects) for t in found.tests} == {
+        ("GDM (held-out)", 4),
+        ("GDM (joint)", 4),
+    }
+    # finished folds are found again
+    cells = {p: p.stat().st_mtime_ns for p in (tmp_path / "store").rglob("*half*")}
+    with pytest.warns(UserWarning, match="The masks differ"):
+        compare_methods(study, methods, **options, store=tmp_path / "store")
+    assert {p: p.stat().st_mtime_ns for p in cells} == cells
+
+
+def test_a_method_that_fails_is_an_error_and_a_comparison_is_read_again(
+    study, tmp_path
+):
+    found = compare_methods(study, {"GDM": GDM(2), "SRM": SRM(2)}, match=None)
+    assert list(found.results) == ["GDM"]
+    assert "SRM joins samples by their row" in found.errors["SRM"]
+    assert found.to_frame()["method"].tolist() == ["GDM", "SRM"]
+    found.save(tmp_path / "c")
+    again = Comparison.load(tmp_path / "c")
+    assert again.errors == found.errors
+    assert str(again.results["GDM"]) == str(found.results["GDM"])
+    assert (tmp_path / "c" / "folds.tsv").is_file()
+    nothing = compare_methods(study, {"SRM": SRM(2)})
+    assert nothing.verdict == "None of the methods could be scored."
+    nothing.save(tmp_path / "n")
+    assert Comparison.load(tmp_path / "n" / "results.json").results == {}
+
+
+def test_a_result_is_saved_with_its_folds(study, tmp_path):
+    result = between_subject_classification(GDM(2), study)
+    result.save(tmp_path / "r.json")
+    again = ClassificationResult.load(tmp_path / "r.json")
+    assert again.scores.tolist() == result.scores.tolist()
+    assert again.folds == result.folds
+    assert again.confusion.tolist() == result.confusion.tolist()
+    assert len((tmp_path / "r.tsv").read_text().splitlines()) == 1 + len(result.folds)
+    Comparison({"a": result, "b": result}).save(tmp_path / "two")
+    with pytest.raises(InputError, match="holds 2 results"):
+        ClassificationResult.load(tmp_path / "two" / "results.json")
+    with pytest.raises(InputError, match="holds no results"):
+        Comparison.load(tmp_path)
+
+
+def test_samples_correspond_where_methods_need_it(study):
+    found = compare_methods(study, {"SRM": SRM(2)}, match="truncate")
+    matched = match_study(study, "truncate")
+    want = between_subject_classification(SRM(2), matched, random_state=0)
+    assert found.results["SRM"].scores.tolist() == want.scores.tolist()
+    assert found.results["SRM"].design["match"] == "truncate"
+    with pytest.raises(InputError, match="halves must be"):
+        compare_methods(study, {"GDM": GDM(2)}, halves="odd")
+
+
+def test_mutated_results_are_refused_in_one_sentence(study, tmp_path, rng):
+    path = tmp_path / "r.json"
+    between_subject_classification(GDM(2), study, n_permutations=2).save(path)
+    good = path.read_bytes()
+    replacements = [b"null", b"[]", b"{}", b"-1", b'"x"', b"1e999", b"9" * 30, b"[[]]"]
+    refused = 0
+    for number in range(600):
+        text = bytearray(good)
+        at = int(rng.integers(len(text)))
+        if number % 2:
+            text[at] = int(rng.integers(256))
+        else:
+            spot = re.search(rb'(?<=: )("[^"]*"|-?[\d.]+|null)', good[at:])
+            if spot is None:
+                continue
+            new = replacements[number // 2 % len(replacements)]
+            text[at + spot.start() : at + spot.end()] = new
+        path.write_bytes(bytes(text))
+        try:
+            for result in Comparison.load(path).results.values():
+                str(result), result.to_frame(), result.balanced_accuracy
+        except InputError:
+            refused += 1
+    assert refused > 200
+
+
+def test_a_comparison_is_printed_as_a_table_with_a_verdict(study):
+    found = compare_methods(study, {"GDM": GDM(2), "SRM": SRM(2)}, n_permutations=3)
+    head, first, second, note, last = str(found).splitlines()
+    assert head.split()[:3] == ["method", "protocol", "mean"]
+    assert first.startswith("GDM     held-out  ")
+    assert second.startswith("SRM     n/a       n/a")
+    assert head.index("error") == second.index("InputError: SRM joins")
+    assert note.startswith("chance: the most frequent category; p: permuted labels")
+    assert last == found.verdict

@@ -10,7 +10,19 @@ class BrainweaveError(Exception):
 
 
 class InputError(BrainweaveError, ValueError):
-    """An argument has the right type but a value that cannot be used."""
+    """An argument has the right type but a value that cannot be used.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, and what to do.
+    parameter : str, optional
+        Name of the parameter that is to blame.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class StudyError(BrainweaveError, ValueError):

@@ -20,7 +20,8 @@ def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
             f"{name} of {owner} must be an integer >= {minimum}, got {value!r}."
         )
     if value < minimum:
-        raise InputError(f"{name} of {owner} must be >= {minimum}, got {value}.")
+        message = f"{name} of {owner} must be >= {minimum}, got {value}."
+        raise InputError(message, parameter=name)
     return int(value)
 
 
@@ -30,7 +31,8 @@ def check_n_jobs(value: Any) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
         raise InputError(
-            f"n_jobs must be an integer other than 0, or None; got {value!r}."
+            f"n_jobs must be an integer other than 0, or None; got {value!r}.",
+            parameter="n_jobs",
         )
     return int(value)
 
@@ -54,7 +56,7 @@ def check_number(
     low_enough = number < high if open_above else number <= high
     if not (high_enough and low_enough):
         message = f"{name} of {owner} must be {wanted}, got {value}. {hint}"
-        raise InputError(message.rstrip())
+        raise InputError(message.rstrip(), parameter=name)
     return number
 
 
@@ -102,7 +104,8 @@ def check_option(
         number = or_number and isinstance(value, str) and value.strip().isdigit()
         hint = f" A number has no quotes: {name}={value.strip()}." if number else ""
         raise InputError(
-            f"{name} of {owner} must be one of {listed}; got {value!r}.{hint}"
+            f"{name} of {owner} must be one of {listed}; got {value!r}.{hint}",
+            parameter=name,
         )
     return value
 

@@ -4,6 +4,7 @@ A worker of another process gets the names of mapped files, not their voxels: sa
 large study first.
 """
 
+import logging
 import mmap
 import os
 import time
@@ -13,7 +14,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
+from importlib import import_module
 from io import BytesIO
+from pathlib import Path
 from pickle import Pickler, PicklingError, loads
 from threading import local
 from typing import Any, TypeVar
@@ -400,3 +403,96 @@ def _map_again(path: str, layout: Any) -> NDArray[Any]:
             f"A worker cannot open {path!r} ({error}). Put the study where all workers "
             "see it under the same name."
         ) from error
+
+
+# -- a Dask cluster --------------------------------------------------------------------
+
+SCHEDULER_TIMEOUT = 10  # seconds to wait for the scheduler's answer
+
+
+@contextmanager
+def dask_client(
+    scheduler: str, *, note: Callable[[str], None] | None = None, logs: bool = False
+) -> Iterator[Any]:
+    """Connect to a Dask cluster, or start one here, and wait for a worker.
+
+    Use it as ``joblib.parallel_config(backend="dask", client=client)``.
+
+    Parameters
+    ----------
+    scheduler : str
+        Address of a scheduler, its scheduler file, or "local" ("local:4" for 4
+        processes of this machine).
+    note : callable, optional
+        Called with a text while the first worker is waited for.
+    logs : bool, default=False
+        Whether Dask logs what it does. By default it logs nothing: the tasks of a dead
+        worker are done again, and the rest is raised.
+
+    Yields
+    ------
+    distributed.Client
+    """
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        raise InputError(
+            "Dask is not installed: pip install 'brainweave[cluster]'.",
+            parameter="dask",
+        ) from None
+    kind, _, number = scheduler.partition(":")
+    cluster: Any = nullcontext()
+    where: dict[str, Any] = {"address": scheduler}
+    if kind == "local":
+        if number and not (number.isdigit() and int(number)):
+            raise InputError(
+                f"local:N takes a number of workers; got {scheduler!r}.",
+                parameter="dask",
+            )
+        workers = {"n_workers": int(number)} if number else {}
+        cluster = distributed.LocalCluster(
+            **workers, threads_per_worker=1, dashboard_address=None
+        )
+        where = {"address": cluster}
+    elif Path(scheduler).is_file():
+        where = {"scheduler_file": scheduler}
+    elif ":" not in scheduler:
+        raise InputError(
+            "Give the address of a scheduler, such as tcp://host:8786, its scheduler "
+            f"file, or local; there is no file {scheduler!r}.",
+            parameter="dask",
+        )
+    if not logs:  # for good, since its threads may log until the process ends
+        for name in ("asyncio", *logging.root.manager.loggerDict):
+            if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    with cluster:
+        try:
+            client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
+        except Exception as error:  # a file may hold anything
+            raise InputError(
+                f"No Dask scheduler answers at {scheduler!r} within "
+                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Start one by: dask "
+                "scheduler, and look for its address in what that prints.",
+                parameter="dask",
+            ) from None
+        try:
+            with explain_lost_cluster(client):
+                _wait_for_worker(client, scheduler, note)
+            yield client
+        finally:
+            with suppress(Exception):  # of a scheduler that is gone
+                client.close(timeout=SCHEDULER_TIMEOUT)
+
+
+def _wait_for_worker(client: Any, scheduler: str, note: Any) -> None:
+    if note is not None and not client.scheduler_info()["workers"]:
+        note(f"Waiting for a worker of {scheduler} ...")  # a queue may take its time
+    try:
+        client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
+    except TimeoutError:
+        raise InputError(
+            f"The Dask scheduler at {scheduler!r} has no workers after "
+            f"{WORKER_TIMEOUT:.0f} s. Start some by: dask worker {scheduler}.",
+            parameter="dask",
+        ) from None

@@ -5,13 +5,8 @@ from typing import Annotated
 import typer
 
 from brainweave._core.version import __version__
-from brainweave.cli import (
-    bids_app,
-    data,
-    modelling,
-    reporting,
-    scoring,
-)
+from brainweave.cli import bids_app, data, models, reporting
+from brainweave.cli.command import Command
 
 HELP = """
 Weave many brains into one shared space.
@@ -59,28 +54,17 @@ def _root(
     pass
 
 
-START, DATA, ALIGN, SCORE, READ, CLUSTER = (
-    "1. Start here",
-    "2. Data",
-    "3. Align",
-    "4. How good is it?",
-    "5. Read",
-    "6. Clusters",
-)
-
 for command, name, panel in (
-    (reporting.demo, "demo", START),
-    (data.simulate, "simulate", DATA),
-    (data.fetch, "fetch", DATA),
-    (data.convert, "convert", DATA),
-    (reporting.info, "info", DATA),
-    (modelling.fit, "fit", ALIGN),
-    (modelling.transform, "transform", ALIGN),
-    (modelling.add_subject, "add-subject", ALIGN),
-    (scoring.evaluate, "evaluate", SCORE),
-    (scoring.compare, "compare", SCORE),
-    (modelling.tune, "tune", SCORE),
-    (reporting.report, "report", READ),
-    (bids_app.run, "run", CLUSTER),
+    (reporting.demo, "demo", "1. Start here"),
+    (data.simulate, "simulate", "2. Data"),
+    (data.fetch, "fetch", "2. Data"),
+    (data.convert, "convert", "2. Data"),
+    (reporting.info, "info", "2. Data"),
+    (models.fit, "fit", "3. Align"),
+    (models.transform, "transform", "3. Align"),
+    (models.add_subject, "add-subject", "3. Align"),
+    (reporting.compare, "compare", "4. Score and report"),
+    (reporting.report, "report", "4. Score and report"),
+    (bids_app.run, "run", "5. Clusters"),
 ):
-    app.command(name, rich_help_panel=panel)(command)
+    app.command(name, cls=Command, rich_help_panel=panel)(command)

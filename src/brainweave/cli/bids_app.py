@@ -1,37 +1,26 @@
-"""The BIDS App: its command, and the level that makes a basis of each subject."""
+"""The BIDS App: bases of single subjects, their alignment, and the derivative."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from brainweave._core.exceptions import BrainweaveError, ModelFileError
 from brainweave._core.io import check_can_write, file_stamp, has_changed
+from brainweave.cli import command as c
 from brainweave.cli import files
-from brainweave.cli.bids_derivative import Derivative, name_entities
-from brainweave.cli.cluster import Engine
-from brainweave.cli.console import (
-    Console,
-    PartlyFailed,
-    UsageError,
-    error_message,
-)
-from brainweave.cli.methods import Method, make_aligner, resolved_options
-from brainweave.cli.options import (
-    RUN_PANEL,
-    argument,
-    command,
-    option,
-    parse_params,
-    refuse_unknown,
-)
-from brainweave.cli.reading import Reading, call_with, option_names
+from brainweave.cli.console import Console, PartlyFailed, UsageError, error_message
+from brainweave.cli.data import LOAD_OPTIONS, load_options
+from brainweave.cli.models import make_aligner, resolved_options, summarize_model
 
 if TYPE_CHECKING:
     from brainweave.persistence.models import Description
-    from brainweave.study.formats.bids import BidsRun, Dataset
+    from brainweave.study.formats.bids import Dataset
+    from brainweave.study.formats.bids_derivative import Derivative
     from brainweave.study.study import Study
 
 # how a basis is made, where the aligner does not say
@@ -41,192 +30,63 @@ BASIS_DEFAULTS = {
     "energy": 1.0,
     "standardize": True,
 }
-# options of load_bids that choose files
-FILE_OPTIONS = ("task", "space", "sessions", "runs", "entities")
-# options since the first version; --bids-param still takes those that came later
-NEVER_BIDS_PARAM = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
 
 
-@dataclass
-class Selection(Reading):
-    """What of the dataset to use."""
-
-    bids_param: list[str] | None = option("Any other option of load_bids, NAME=VALUE.")
-
-    def load_options(self) -> dict[str, Any]:
-        """Return the options of ``load_bids``, but for the subjects."""
-        given = super().load_options()
-        others = parse_params(self.bids_param, option="--bids-param")
-        for name in others:
-            if name in NEVER_BIDS_PARAM or name in given:
-                raise UsageError(
-                    f"--bids-param {name}=... has an option of its own: "
-                    f"--{name.replace('_', '-')}."
-                )
-        return {"samples": "volumes", "label": "trial_type", **given, **others}
-
-
-@dataclass
-class Resources:
-    """What the machine may spend."""
-
-    panel: ClassVar[str] = RUN_PANEL
-    work_dir: Path | None = option("Folder for temporary files.", "--work-dir", "-w")
-    mem_mb: int | None = option("Most memory to use, in MB.", "--mem-mb", "--mem_mb")
-    verbose: int = option("Say more.", "--verbose", "-v", default=0, count=True)
-    skip_bids_validation: bool = option(
-        "Do not look whether BIDS_DIR is a BIDS dataset.",
-        "--skip-bids-validation",
-        "--skip_bids_validation",
-        default=False,
-    )
-    report: bool = option("Write an HTML report (group).", default=True)
-    overwrite: bool = option("Make bases that are there again.", default=False)
-
-
-class Inputs:
-    """A BIDS dataset, and how subjects are read from it."""
-
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        from brainweave.study.formats.bids import load_bids
-
-        self.folder, self.options = folder, dict(options)
-        self.derivatives = self.options.pop("derivatives", "auto")
-        message = "--bids-param {}: load_bids has no such option"
-        refuse_unknown(self.options, option_names(load_bids)[1:], message)
-        for name in ("subjects", "name"):
-            if name in self.options:
-                raise UsageError(
-                    f"--bids-param {name} cannot be used here; subjects are chosen "
-                    "with --participant-label."
-                )
-        if self.options.get("mask") == "common":
-            raise UsageError(
-                "--mask common needs all subjects at once, and participant jobs see "
-                "one each. Give a mask image: --mask FILE."
-            )
-
-    @cached_property
-    def dataset(self) -> "Dataset":
-        """The list of its files."""
-        from brainweave.study.formats.bids import open_dataset
-
-        return open_dataset(self.folder, self.derivatives)
-
-    def entities(self, id: str) -> str:
-        """Return the task and the space of a subject's files, chosen or the only one.
-
-        Where there are several to choose from, reading the subject is an error.
-        """
-        runs, chosen = self.dataset.runs, {}
-        for key in ("task", "space"):
-            if key == "space":
-                runs = [run for run in runs if run.entities["sub"] == id]
-            found = {run.value(key) for run in runs}
-            only = found.pop() if len(found) == 1 else ""
-            chosen[key] = str(self.options.get(key) or only)
-            wanted = chosen[key].removeprefix(f"{key}-")
-            runs = [run for run in runs if run.value(key) == wanted]
-        return name_entities(**chosen)
-
-    def study(self, id: str) -> "Study":
-        """Return a study of one subject."""
-        from brainweave.study.formats.bids import load_bids
-
-        return call_with(load_bids, self.dataset, subjects=[id], **self.options)
-
-    def stamps(self, id: str) -> dict[str, Any]:
-        """Return a stamp of each file that a subject's basis depends on, by name."""
-        return {self._name(path): file_stamp(path) for path in self._files(id)}
-
-    def unchanged(self, id: str, stamps: Any) -> bool:
-        """Whether a subject's files are those that were stamped, and no others."""
-        files = {self._name(path): path for path in self._files(id)}
-        if not isinstance(stamps, dict) or set(stamps) != set(files):
-            return False
-        return not any(has_changed(path, stamps[name]) for name, path in files.items())
-
-    def _files(self, id: str) -> list[Path]:
-        from brainweave.study.formats.bids import find_runs
-
-        chosen = {k: v for k, v in self.options.items() if k in FILE_OPTIONS}
-        found = find_runs(self.dataset, subjects=[id], **chosen)
-        paths = {path for run in found.get(id, []) for path in self._run_files(run)}
-        mask = self.options.get("mask")
-        if isinstance(mask, str) and Path(mask).is_file():
-            paths.add(Path(mask))
-        return sorted(paths)
-
-    def _run_files(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.formats.bids import inherited_files
-
-        yield from run.image.values() if isinstance(run.image, dict) else [run.image]
-        raw, images = self.dataset.raw, self.dataset.images
-        for root, suffix, ending in (
-            (raw, "events", ".tsv"),
-            (raw, "bold", ".json"),
-            (images, "bold", ".json"),
-            (images, "desc-confounds_timeseries", ".tsv"),
-            (images, "desc-confounds_timeseries", ".json"),
-            (images, "desc-brain_mask", ".nii.gz"),
-        ):
-            yield from inherited_files(root, run, suffix, ending)
-
-    def _name(self, path: Path) -> str:
-        inside = path.is_relative_to(self.folder)
-        return (path.relative_to(self.folder) if inside else path.absolute()).as_posix()
-
-
-@dataclass
-class Job:
-    """One run of the app: its options, its inputs, and where its files go."""
-
-    console: Console
-    inputs: Inputs
-    derivative: Derivative
-    selection: Selection
-    method: Method
-    resources: Resources
-
-    def __post_init__(self) -> None:
-        self.aligner = make_aligner(self.method)
-
-    @cached_property
-    def options(self) -> dict[str, Any]:
-        """All options as they were used."""
-        return files.used_options(self.console, **resolved_options(self.aligner))
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """What a basis depends on: how it is made, and from which data."""
-        from brainweave.persistence.codec import plain
-
-        params = self.aligner.get_params(deep=False)
-        basis = {
-            name: params.get(name, BASIS_DEFAULTS[name]) for name in BASIS_DEFAULTS
-        }
-        if basis["energy"] is None:
-            basis["energy"] = BASIS_DEFAULTS["energy"]
-        data = dict(self.inputs.options)
-        if self.inputs.derivatives != "auto":
-            data["derivatives"] = self.inputs.derivatives
-        known = {
-            "basis": {k: v for k, v in basis.items() if v is not None},
-            "data": {k: "none" if v is None else v for k, v in data.items()},
-        }
-        return dict(plain(known, other=str))
-
-
-@command(selection=Selection, method=Method, resources=Resources, engine=Engine)
 def run(
-    bids_dir: Path = argument("BIDS dataset, or fMRIPrep output."),
-    output_dir: Path = argument("Folder of the derivative."),
-    analysis_level: str = argument("participant or group."),
+    context: typer.Context,
+    bids_dir: Annotated[Path, typer.Argument(help="BIDS dataset, or fMRIPrep output.")],
+    output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
+    analysis_level: Annotated[str, typer.Argument(help="participant or group.")],
     *,
-    selection: Selection,
-    method: Method,
-    resources: Resources,
-    console: Console,
+    participant_label: c.Participants = None,
+    task: c.Task = None,
+    space: c.Space = None,
+    samples: c.Samples = None,
+    label: c.Label = None,
+    ignore: c.Ignore = None,
+    keep: c.Keep = None,
+    confounds: c.Confounds = None,
+    smoothing_fwhm: c.Smoothing = None,
+    high_pass: c.HighPass = None,
+    mask: c.Mask = None,
+    bids_param: Annotated[
+        list[str] | None,
+        c.option("Any other option of load_bids, NAME=VALUE.", panel=c.READ),
+    ] = None,
+    method: c.Method = "gdm",
+    n_components: c.Components = None,
+    energy: c.Energy = None,
+    kernel: c.Kernel = None,
+    graph: c.Graph = None,
+    random_state: c.RandomState = None,
+    param: c.MethodParam = None,
+    report: c.Report = True,
+    overwrite: Annotated[
+        bool, c.option("Make bases that are there again.", "--overwrite", panel=c.RUN)
+    ] = False,
+    work_dir: Annotated[
+        Path | None,
+        c.option("Folder for temporary files.", "--work-dir", "-w", panel=c.RUN),
+    ] = None,
+    mem_mb: Annotated[
+        int | None,
+        c.option(
+            "Most memory to use, in MB.", "--mem-mb", "--mem_mb", min=1, panel=c.RUN
+        ),
+    ] = None,
+    skip_bids_validation: Annotated[
+        bool,
+        c.option(
+            "Do not check whether BIDS_DIR is a BIDS dataset.",
+            "--skip-bids-validation",
+            "--skip_bids_validation",
+            panel=c.RUN,
+        ),
+    ] = False,
+    n_jobs: c.Jobs = None,
+    dask: c.Dask = None,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
 ) -> None:
     """Run as a BIDS App.
 
@@ -234,42 +94,67 @@ def run(
     subject on any scheduler. group aligns from these files. Exit codes: 0 done, 1 a
     subject failed (it is named, the others are done), 2 wrong usage.
     """
-    from brainweave.cli.bids_group import align_group
+    from brainweave.study.formats.bids_derivative import Derivative
 
     levels = {"participant": make_bases, "group": align_group}
     if analysis_level not in levels:
         raise UsageError(
             f"The level must be participant or group; got {analysis_level!r}."
         )
-    check_dataset(bids_dir, resources.skip_bids_validation)
+    check_dataset(bids_dir, skip_bids_validation)
     if output_dir.exists() and not output_dir.is_dir():
         raise UsageError(f"{str(output_dir)!r} is a file, not a folder.")
     if output_dir.resolve() == bids_dir.resolve():
         raise UsageError("OUTPUT_DIR must not be BIDS_DIR itself.")
-    for name in ("match", "parcels", "searchlight"):
-        if getattr(method, name) is not None:
-            raise UsageError(f"--{name} needs a study folder: use brainweave fit.")
-    if method.method.lower() == "gdmcv":
-        raise UsageError("--method gdmcv needs a study folder: use brainweave tune.")
-    if resources.mem_mb is not None and resources.mem_mb < 1:
-        raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
+    if method.lower() == "gdmcv":
+        raise UsageError("--method gdmcv needs a study folder: use brainweave fit.")
+    data = data_options(context.params)
     job = Job(
-        console=console,
-        inputs=Inputs(bids_dir, selection.load_options()),
-        derivative=Derivative(output_dir, bids_dir),
-        selection=selection,
-        method=method,
-        resources=resources,
+        context.obj,
+        bids_dir,
+        data,
+        data.pop("derivatives", "auto"),
+        Derivative(output_dir, bids_dir),
+        context.params,
+        make_aligner(method, context.params),
     )
     if not job.aligner._from_grams:
         raise UsageError(
-            f"--method {method.method} needs voxels, which basis files do not hold. "
+            f"--method {method} needs voxels, which basis files do not hold. "
             "Convert the dataset to a study folder, and use brainweave fit."
         )
-    if resources.work_dir is not None:
-        resources.work_dir.mkdir(parents=True, exist_ok=True)
-        tempfile.tempdir = str(resources.work_dir)
+    if work_dir is not None:
+        work_dir.mkdir(parents=True, exist_ok=True)
+        tempfile.tempdir = str(work_dir)
     levels[analysis_level](job)
+
+
+def data_options(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of ``load_bids``, but for the subjects."""
+    from brainweave.study.formats.any_format import option_names
+    from brainweave.study.formats.bids import load_bids
+
+    others = c.parse_params(params["bids_param"], option="--bids-param")
+    known = [*option_names(load_bids)[1:], "derivatives"]
+    c.refuse_unknown(others, known, "--bids-param {}: load_bids has no such option")
+    for name in others:
+        if name in LOAD_OPTIONS and name not in ("high_pass", "mask"):
+            raise UsageError(
+                f"--bids-param {name}=... has an option of its own: "
+                f"--{name.replace('_', '-')}."
+            )
+        if name in ("subjects", "name"):
+            raise UsageError(
+                f"--bids-param {name} cannot be used here; subjects are chosen with "
+                "--participant-label."
+            )
+    options = load_options(params) | others
+    if options.get("mask") == "common":
+        raise UsageError(
+            "--mask common needs all subjects at once, and participant jobs see one "
+            "each. Give a mask image: --mask FILE."
+        )
+    return {"samples": "volumes", "label": "trial_type", **options}
 
 
 def check_dataset(folder: Path, skip: bool) -> None:
@@ -287,20 +172,82 @@ def check_dataset(folder: Path, skip: bool) -> None:
         raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
 
 
+@dataclass
+class Job:
+    """One run of the app: its options, its dataset, and where its files go."""
+
+    console: Console
+    folder: Path  # of the dataset
+    data: dict[str, Any]  # options of load_bids
+    derivatives: str
+    derivative: "Derivative"
+    params: dict[str, Any]  # all options
+    aligner: Any
+
+    @cached_property
+    def dataset(self) -> "Dataset":
+        """The list of its files."""
+        from brainweave.study.formats.bids import open_dataset
+
+        return open_dataset(self.folder, self.derivatives)
+
+    def study(self, id: str) -> "Study":
+        """Return a study of one subject."""
+        from brainweave.study.formats.any_format import call_with
+        from brainweave.study.formats.bids import load_bids
+
+        return call_with(load_bids, self.dataset, subjects=[id], **self.data)
+
+    def sources(self, id: str) -> dict[str, Path]:
+        """Return the files that a subject's basis depends on, by name."""
+        from brainweave.study.formats.bids_derivative import source_files
+
+        here = self.folder
+        return {
+            (p.relative_to(here) if here in p.parents else p.absolute()).as_posix(): p
+            for p in source_files(self.dataset, id, self.data)
+        }
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """All options as they were used."""
+        return files.used_options(self.console, **resolved_options(self.aligner))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What a basis depends on: how it is made, and from which data."""
+        from brainweave.persistence.codec import plain
+
+        params = self.aligner.get_params(deep=False)
+        basis = {name: params.get(name, v) for name, v in BASIS_DEFAULTS.items()}
+        basis["energy"] = basis["energy"] or BASIS_DEFAULTS["energy"]
+        data = dict(self.data)
+        if self.derivatives != "auto":
+            data["derivatives"] = self.derivatives
+        known = {
+            "basis": {k: v for k, v in basis.items() if v is not None},
+            "data": {k: "none" if v is None else v for k, v in data.items()},
+        }
+        return dict(plain(known, other=str))
+
+
 # -- participant -----------------------------------------------------------------------
 
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
     from brainweave._core.workers import LocalCallback, map_subjects
+    from brainweave.study.formats.bids_derivative import entities_of
 
     ids = _chosen_subjects(job)
     job.derivative.write_description()
     job.console.resume_hint = (
         "Run the same command again: subjects that are done are kept."
     )
-    # this lists the files once, before several threads ask for them
-    targets = [job.derivative.basis_path(id, job.inputs.entities(id)) for id in ids]
+    kinds = [entities_of(job.dataset, id, job.data) for id in ids]
+    targets = [
+        job.derivative.basis_path(*pair) for pair in zip(ids, kinds, strict=True)
+    ]
     with job.console.stage("Making bases", len(ids)) as tick:
         arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
         errors = map_subjects(_try_basis, ids, *arguments, n_jobs=_n_jobs(job, ids))
@@ -309,7 +256,13 @@ def make_bases(job: Job) -> None:
             job.console.result(str(target))
     failed = {id: error for id, error in zip(ids, errors, strict=True) if error}
     if failed:
-        raise PartlyFailed(_failure_message(failed, len(ids)))
+        rest = "" if len(failed) == len(ids) else ", the others are done"
+        reasons = "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
+        if len(failed) > 1 and len(set(failed.values())) == 1:
+            reasons = f"For all of them: {next(iter(failed.values()))}"
+        raise PartlyFailed(
+            f"{len(failed)} of {len(ids)} subjects failed{rest}. {reasons}"
+        )
 
 
 def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
@@ -323,26 +276,17 @@ def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
     return ""
 
 
-def _failure_message(failed: dict[str, str], n_subjects: int) -> str:
-    """Name the subjects that failed and why; a reason that all share only once."""
-    rest = "" if len(failed) == n_subjects else ", the others are done"
-    text = f"{len(failed)} of {n_subjects} subjects failed{rest}. "
-    if len(failed) > 1 and len(set(failed.values())) == 1:
-        return f"{text}For all of them: {failed[next(iter(failed))]}"
-    return text + "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
-
-
 def _chosen_subjects(job: Job) -> list[str]:
     """Return the ids given by --participant-label, else those of all subjects."""
-    folder = job.inputs.folder
+    folder = job.folder
     found = sorted(
         {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
     )
-    given = job.selection.participant_label
+    given = job.params["participant_label"]
     if not given:
         return found
     ids = [label.removeprefix("sub-") for label in given]
-    refuse_unknown(ids, found, f"There is no subject '{{}}' in {str(folder)!r}")
+    c.refuse_unknown(ids, found, f"There is no subject '{{}}' in {str(folder)!r}")
     return list(dict.fromkeys(ids))
 
 
@@ -352,17 +296,17 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
 
     from brainweave._core.workers import cluster_workers
 
-    jobs = job.method.n_jobs or cluster_workers() or 1
+    jobs = job.params["n_jobs"] or cluster_workers() or 1
     jobs = joblib.cpu_count() if jobs < 0 else jobs
-    if job.resources.mem_mb is None or jobs == 1:
+    if job.params["mem_mb"] is None or jobs == 1:
         return int(jobs)
     try:
-        (subject,) = job.inputs.study(ids[0])
+        (subject,) = job.study(ids[0])
     except (BrainweaveError, OSError):
         return 1
     # the samples, a copy while they are cleaned, and the inner products
     needed = 3 * subject.n_samples * subject.n_voxels * 4 + 16 * subject.n_samples**2
-    return max(1, min(int(jobs), int(job.resources.mem_mb * 1e6 // needed)))
+    return max(1, min(int(jobs), int(job.params["mem_mb"] * 1e6 // needed)))
 
 
 def _make_basis(id: str, target: Path, job: Job) -> None:
@@ -371,14 +315,15 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     from brainweave.basis.basis import SubjectBasis
     from brainweave.study.subject import Subject, fingerprint
 
-    finished = None if job.resources.overwrite else _finished_basis(id, target, job)
+    finished = None if job.params["overwrite"] else _finished_basis(id, target, job)
     if finished is not None:
         if not target.with_suffix(".json").is_file():
             _write_sidecar(id, finished, job)
         return
     check_can_write(target)
-    stamps = job.inputs.stamps(id)  # before they are read: later changes will show
-    study = job.inputs.study(id)
+    sources = job.sources(id).items()
+    stamps = {name: file_stamp(path) for name, path in sources}  # before they are read
+    study = job.study(id)
     (lazy,) = study
     samples = lazy.data()
     names = ("labels", "runs", "onsets", "stimuli", "space")
@@ -395,11 +340,6 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     save_basis(basis, target, subject=subject, provenance=made)
-    if job.resources.verbose:
-        job.console.note(
-            f"sub-{id}: {basis.n_samples} samples, {basis.n_voxels} voxels, "
-            f"{basis.n_kept} directions"
-        )
     _write_sidecar(id, describe(target), job)
 
 
@@ -413,7 +353,11 @@ def _finished_basis(id: str, path: Path, job: Job) -> "Description | None":
         return None  # damaged: made again
     if found is None or found.provenance.get("settings") != job.settings:
         return None
-    return found if job.inputs.unchanged(id, found.provenance.get("inputs")) else None
+    stamps, sources = found.provenance.get("inputs"), job.sources(id)
+    if not isinstance(stamps, dict) or set(stamps) != set(sources):
+        return None
+    changed = any(has_changed(path, stamps[name]) for name, path in sources.items())
+    return None if changed else found
 
 
 def _write_sidecar(id: str, basis: "Description", job: Job) -> None:
@@ -435,3 +379,192 @@ def _write_sidecar(id: str, basis: "Description", job: Job) -> None:
             "Inputs": sorted(made.get("inputs", {})),
         },
     )
+
+
+# -- group -----------------------------------------------------------------------------
+
+
+def align_group(job: Job) -> None:
+    """Align all subjects from their basis files; write the model and its features."""
+    from brainweave.study.formats.bids_derivative import (
+        study_without_voxels,
+        with_method,
+    )
+
+    chosen = {name: job.params[name] for name in ("task", "space")}
+    labels = job.params["participant_label"] or ()
+    entities, paths = job.derivative.find_bases(labels, **chosen)
+    named = with_method(entities, job.params["method"])
+    target = job.derivative.model_path(named)
+    for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
+        check_can_write(path)
+    bases, made = _open_bases(job, paths)
+    settings = _common_settings(job, made)
+    for id, origin in made.items():
+        for name, stamp in origin["inputs"].items():
+            path = job.folder / name
+            if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
+                raise UsageError(
+                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
+                    "participant again: subjects that are done are kept."
+                )
+    job.derivative.write_description()
+    with job.console.stage("Aligning"):
+        model = job.aligner.fit(bases)
+    options = {**job.options, **_data_options(settings["data"])}
+    fingerprints = {id: m.get("study_fingerprint") for id, m in made.items()}
+    origin = files.provenance(
+        "run group",
+        options,
+        list(made),
+        settings=settings,
+        bases=fingerprints,
+        seconds=dict(job.console.seconds),
+        warnings=list(job.console.warnings),
+    )
+    files.save_model(model, target, origin, job.console)
+    job.derivative.write_sidecar(
+        target,
+        {
+            "Description": f"{type(model).__name__} of {len(paths)} subjects",
+            "Sources": [job.derivative.uri(path) for path in paths.values()],
+            "Subjects": [f"sub-{id}" for id in paths],
+            "NumberOfSharedFeatures": model.n_components_,
+            "Options": options,
+            "Settings": settings,
+        },
+    )
+    shared = [map_.aligning_features() for map_ in model.maps_]
+    with job.console.stage("Writing shared features", len(bases)) as tick:
+        n_informative = getattr(model, "n_informative_", None)
+        aligned = took_part(model, bases)
+        for basis, values, flags in zip(bases, shared, aligned, strict=True):
+            job.derivative.write_mask(basis, entities, sorted(made[basis.id]["inputs"]))
+            job.derivative.write_features(
+                basis,
+                values,
+                flags,
+                named,
+                n_informative=n_informative,
+                samples=settings["data"]["samples"],
+            )
+            tick(basis.id)
+    if job.params["report"]:
+        records = [m.get("record") for m in made.values()]
+        files.write_page(
+            target.with_suffix(".html"),
+            job.console,
+            study=study_without_voxels(bases, records),
+            model=model,
+            config=job.options,
+        )
+    job.console.result(f"{target}: {summarize_model(model)}")
+
+
+def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the bases, and the provenance of each by subject; check both."""
+    from brainweave import describe, load_basis
+
+    bases, made = [], {}
+    with job.console.stage("Opening bases", len(paths)) as tick:
+        for id, path in paths.items():
+            basis, made[id] = load_basis(path), describe(path).provenance
+            if basis.id != id:
+                raise UsageError(
+                    f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
+                    f"participant again for sub-{id}."
+                )
+            settings, inputs = made[id].get("settings"), made[id].get("inputs")
+            known = isinstance(settings, dict) and set(settings) == {"basis", "data"}
+            if not known or not isinstance(inputs, dict):
+                raise UsageError(
+                    f"The basis of sub-{id} does not say how it was made, or was made "
+                    "by another version. Run participant again for it."
+                )
+            bases.append(basis)
+            tick(id)
+    return bases, made
+
+
+def took_part(model: Any, bases: list[Any]) -> list[Any]:
+    """Return, per subject, which samples shaped the maps by their labels or ids."""
+    import numpy as np
+
+    from brainweave._core.labels import is_missing
+
+    if not model._joins_samples:
+        return [np.zeros(basis.n_samples, bool) for basis in bases]
+    by_graph = "graph" in model.get_params(deep=False)
+    ys = model._find_y(bases, None) if by_graph else None
+    if ys is None:  # row by row
+        return [np.ones(basis.n_samples, bool) for basis in bases]
+    # a label or an id is enough
+    tables = [np.asarray(y, dtype=object).reshape(len(y), -1) for y in ys]
+    return [
+        np.array([not all(map(is_missing, row)) for row in table]) for table in tables
+    ]
+
+
+# -- bases must have been made alike, and as the options say ---------------------------
+
+
+def _common_settings(job: Job, made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that all bases were made with; refuse if they differ."""
+    flat = {id: _flatten(origin["settings"]) for id, origin in made.items()}
+    differing = []
+    for name in sorted({name for settings in flat.values() for name in settings}):
+        subjects: dict[str, list[str]] = {}  # by the value that they have
+        for id, settings in flat.items():
+            value = settings.get(name, "not given")
+            subjects.setdefault(str(value), []).append(f"sub-{id}")
+        if len(subjects) > 1:
+            listed = "; ".join(f"{v} for {', '.join(s)}" for v, s in subjects.items())
+            differing.append(f"{name} was {listed}")
+    if differing:
+        raise UsageError(
+            f"The bases were not made in the same way: {'. '.join(differing)}. Run "
+            "participant again with the same options for all."
+        )
+    common = next(iter(flat.values()))
+    for name, wanted in _flatten(job.settings).items():
+        option = name.removeprefix("--").replace("-", "_")
+        is_default = option in job.params and option not in job.console.given
+        by_aligner = option in ("kernel", "param hp")  # which checks them itself
+        used = common.get(name, "not given")
+        if wanted != used and not is_default and not by_aligner:
+            raise UsageError(
+                f"{name} is {wanted} here, and was {used} when the bases were made. "
+                "Leave it out, or run participant again."
+            )
+    return dict(next(iter(made.values()))["settings"])
+
+
+def _flatten(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by the options that set them.
+
+    A basis holds all energies up to its own, so energies may differ.
+
+    Examples
+    --------
+    >>> _flatten({"basis": {"kernel": "linear"}, "data": {"smoothing_fwhm": 4}})
+    {'--smoothing-fwhm': 4, '--kernel': 'linear'}
+    """
+    flat = {
+        f"--{k.replace('_', '-')}" if k in LOAD_OPTIONS else f"--bids-param {k}": v
+        for k, v in settings["data"].items()
+    }
+    names = {"kernel": "--kernel", "kernel_params": "--param hp"}
+    for name, value in settings["basis"].items():
+        if name != "energy":
+            flat[names.get(name, f"--param {name}")] = value
+    return flat
+
+
+def _data_options(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of the data as options of the command, for the record."""
+    options = {k: v for k, v in data.items() if k in LOAD_OPTIONS}
+    for name in ("ignore", "keep", "confounds"):  # which take several values
+        if isinstance(options.get(name), str):
+            options[name] = [options[name]]
+    rest = [f"{k}={files.toml(v)}" for k, v in data.items() if k not in LOAD_OPTIONS]
+    return {**options, **({"bids_param": rest} if rest else {})}

@@ -1,19 +1,18 @@
-"""What people see: results on standard output, everything else on standard error.
+"""Results on standard output; progress, warnings and errors on standard error.
 
-Whatever goes wrong becomes one sentence and an exit code. 0: done. 1: the work could
-not be done, or a part of it failed. 2: wrong usage. 130: interrupted.
+Every error becomes one sentence and an exit code. 0: done. 1: the work could not be
+done, or a part of it failed. 2: wrong usage. 130: interrupted.
 """
 
 import errno
 import os
-import re
 import signal
 import sys
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -22,7 +21,6 @@ from brainweave._core.exceptions import BrainweaveError, ClusterError, InputErro
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
-QUOTE = "'"
 
 
 class UsageError(InputError):
@@ -34,21 +32,18 @@ class Unwritable(BrainweaveError):
 
 
 class PartlyFailed(BrainweaveError):
-    """Some subjects failed and were named; the others are done."""
+    """Some subjects or methods failed and were named; the others are done."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     from brainweave.cli.app import app
-    from brainweave.cli.options import repeat_option_names
 
     Console().make_current()
     try:
         with remembering_interrupts():
             code = app(
-                args=repeat_option_names(arguments),
-                prog_name="brainweave",
-                standalone_mode=False,
+                args=list(arguments), prog_name="brainweave", standalone_mode=False
             )
     except KeyboardInterrupt:
         return _report_interruption()
@@ -65,8 +60,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _report_interruption() -> int:
-    whole = "Interrupted. Every file that is there is whole."
-    _print_error(whole, _current.resume_hint)
+    _print_error("Interrupted; no partial files were left.", _current.resume_hint)
     return INTERRUPTED
 
 
@@ -86,7 +80,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
 
 
 def error_message(error: Exception) -> str:
-    """Return one sentence about an error, also about one that nobody expected."""
+    """Return one sentence about an error, also about an unexpected one."""
     if _exit_code(error) is None:
         return f"{type(error).__name__}: {_one_line(error)}"
     if hasattr(error, "format_message"):  # of Typer
@@ -96,7 +90,37 @@ def error_message(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
     text = _one_line(error)
-    return text if isinstance(error, UsageError) else use_option_names(text)
+    if isinstance(error, UsageError):
+        return text
+    return text + explain(text, getattr(error, "parameter", None))
+
+
+def explain(text: str, parameter: str | None = None) -> str:
+    """Name the options and subjects that a message of the library is about.
+
+    Examples
+    --------
+    >>> console = Console(params={"task": None, "leave_out": 9})
+    >>> console.make_current()
+    >>> explain("Choose one with task=...")
+    ' On the command line: --task.'
+    >>> explain("leave_out must be >= 1", "leave_out")
+    ' On the command line: --leave-out.'
+    >>> console.subject_ids = ["01", "02"]
+    >>> explain("X[1] has NaN values.")
+    ' X[1] is sub-02.'
+    >>> Console().make_current()
+    """
+    ids = enumerate(_current.subject_ids)
+    told = [f" X[{i}] is sub-{id}." for i, id in ids if f"X[{i}]" in text]
+    names = [
+        f"--{name.replace('_', '-')}"
+        for name in _current.params
+        if name == parameter or f"{name}=" in text or text.startswith(f"{name} ")
+    ]
+    if names:
+        told.append(f" On the command line: {', '.join(names)}.")
+    return "".join(told)
 
 
 def _exit_code(error: Exception) -> int | None:
@@ -116,9 +140,8 @@ def _is_ours(error: Exception) -> bool:
     if isinstance(error, BrainweaveError):
         return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith(
-        "brainweave."
-    )
+    module = str(frames[-1].f_globals.get("__name__")) if frames else ""
+    return module.startswith("brainweave.")
 
 
 def _value_given(error: Exception, arguments: Sequence[str]) -> str:
@@ -127,12 +150,7 @@ def _value_given(error: Exception, arguments: Sequence[str]) -> str:
     for argument, following in pairwise((*arguments, "")):
         name, equals, joined = argument.partition("=")
         if name in names:
-            value = joined if equals else following
-            percent = value.rstrip("%").strip()
-            hint = ""
-            if value.endswith("%") and percent.replace(".", "", 1).isdigit():
-                hint = f" {percent} % is written {float(percent) / 100:g}."
-            return f"; got {value!r}.{hint}"
+            return f"; got {joined if equals else following!r}."
     return ""
 
 
@@ -155,70 +173,6 @@ def _one_line(text: Any) -> str:
 
 def _print_error(*lines: str) -> None:
     print(*lines, sep="\n", file=sys.stderr)
-
-
-# -- the library's messages in terms of the command line -------------------------------
-
-
-def use_option_names(text: str) -> str:
-    """Replace the library's parameters in a message by options of the command.
-
-    Examples
-    --------
-    >>> console, options = Console(), "task leave_out n_components param overwrite"
-    >>> console.params = dict.fromkeys(options.split())
-    >>> console.make_current()
-    >>> use_option_names("Choose one with task=...")
-    'Choose one with --task ...'
-    >>> use_option_names("leave_out=9 leaves no subject")
-    '--leave-out 9 leaves no subject'
-    >>> use_option_names("n_components='auto' keeps the informative ones")
-    '--n-components auto keeps the informative ones'
-    >>> use_option_names("Keep n_components='auto'.")
-    'Keep --n-components auto.'
-    >>> use_option_names("n_components of GDM must be >= 1, got 0.")
-    '--n-components must be >= 1, got 0.'
-    >>> use_option_names("Give derivatives=..., or overwrite=True.")
-    'Give --param derivatives=..., or --overwrite.'
-    >>> Console().make_current()
-    """
-    word = r"([a-z][a-z_]*)"
-    text = re.sub(rf"\b{word}=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _assignment, text)
-    owner = r"(?:[A-Z]\w+|the evaluation|load_\w+)"
-    text = re.sub(rf"\b{word} of {owner}\b", _parameter, text)
-    text = re.sub(rf"^{word}(?= must be )", _parameter, text)
-    text = re.sub(r"\bX\[(\d+)\]", _subject, text)
-    if "match" in _current.params:
-        ways = "--match truncate, average or intersect"
-        text = re.sub(r"brainweave\.match_samples\(.*?\)", ways, text)
-    return text
-
-
-def _assignment(found: "re.Match[str]") -> str:
-    """Replace ``task='x'`` by ``--task x``."""
-    name, value = found[1], found[2]
-    if name in _current.params:
-        option = f"--{name.replace('_', '-')}"
-        if value in ("True", "False"):
-            return option if value == "True" else option.replace("--", "--no-", 1)
-        return f"{option} {value.replace(QUOTE, '')}"
-    for free in ("param", "bids_param"):
-        if free in _current.params and value == "...":
-            return f"--{free.replace('_', '-')} {name}=..."
-    return found[0]
-
-
-def _parameter(found: "re.Match[str]") -> str:
-    """Replace ``task of load_bids`` by ``--task``."""
-    return (
-        f"--{found[1].replace('_', '-')}" if found[1] in _current.params else found[0]
-    )
-
-
-def _subject(found: "re.Match[str]") -> str:
-    """Replace ``X[0]`` by ``sub-01``."""
-    number, ids = int(found[1]), _current.subject_ids
-    return f"sub-{ids[number]}" if number < len(ids) else found[0]
 
 
 # -- interruptions ---------------------------------------------------------------------
@@ -257,7 +211,7 @@ def check_interrupted() -> None:
         raise KeyboardInterrupt
 
 
-# -- progress and tables ---------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------
 
 Tick: TypeAlias = Callable[[str], None]
 Show: TypeAlias = Callable[[int, int | None, str], None]
@@ -266,21 +220,37 @@ LINE_EVERY = 5.0  # seconds between plain lines of one stage
 
 
 class Console:
-    """Prints results, and the progress of work: a bar on a terminal, else lines."""
+    """Prints results, and the progress of work: a bar on a terminal, else lines.
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+    Parameters
+    ----------
+    quiet : bool, default=False
+        Whether to print results, warnings and errors only.
+    command : str, default=""
+        The command that runs.
+    params : dict of str to Any, optional
+        Its options.
+    given : collection of str, default=()
+        Those of them that are not left at their defaults.
+    """
+
+    def __init__(
+        self,
+        quiet: bool = False,
+        command: str = "",
+        params: dict[str, Any] | None = None,
+        given: Iterable[str] = (),
+    ) -> None:
+        self.quiet, self.command = quiet, command
+        self.params, self.given = dict(params or {}), set(given)
+        self.subject_ids: list[str] = []  # whom a fit calls X[0], X[1], ...
         self.resume_hint = "Run the same command again."  # after an interruption
-        self.subject_ids: list[str] = []  # messages of a fit call them X[0], X[1], ...
         self.bars = not quiet and sys.stderr.isatty()
-        self.command = ""  # that runs
-        self.params: dict[str, Any] = {}  # its options
-        self.given: set[str] = set()  # those of them that are not left at defaults
         self.seconds: dict[str, float] = {}  # of each stage
         self.warnings: list[str] = []
 
     def make_current(self) -> None:
-        """Let error messages know the options of this command, its hint and ids."""
+        """Let error messages name the options of this command, and its hint."""
         global _current
         _current = self
 
@@ -352,15 +322,9 @@ class Console:
         from rich import progress
         from rich.console import Console as RichConsole
 
-        columns: list[Any] = [
-            progress.SpinnerColumn(),
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.TimeElapsedColumn(),
-        ]
+        columns: list[Any] = [*progress.Progress.get_default_columns()]
         if counts:
-            columns += [progress.MofNCompleteColumn(), progress.TextColumn("left")]
-            columns.append(progress.TimeRemainingColumn())
+            columns.append(progress.MofNCompleteColumn())
         console = RichConsole(stderr=True)
         with progress.Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
@@ -383,40 +347,11 @@ class Console:
             yield
 
     def _show_warning(self, message: Any, *_: Any, **__: Any) -> None:
-        text = use_option_names(_one_line(message))
+        text = _one_line(message)
+        text += explain(text)
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)
 
 
 _current = Console()
-
-
-def table(rows: list[list[Any]], header: list[str]) -> str:
-    """Lay out a table of plain text.
-
-    Examples
-    --------
-    >>> print(table([["GDM", 0.8], ["SRM", 0.55]], ["method", "mean"]))
-    method  mean
-    GDM      0.8
-    SRM     0.55
-    """
-    cells = [header, *([_cell(c) for c in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    numeric = [
-        bool(rows) and all(isinstance(row[i], (int, float)) for row in rows)
-        for i in range(len(header))
-    ]
-    lines = []
-    for row in cells:
-        parts = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,14 +3,14 @@
 import datetime
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brainweave._core.io import check_can_write, write_text
 from brainweave._core.version import __version__, versions
+from brainweave.cli.command import MADE, NOT_WRITTEN
 from brainweave.cli.console import Console, Unwritable, UsageError
-from brainweave.cli.options import MADE, NOT_WRITTEN
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
@@ -98,12 +98,6 @@ def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
     write_config(path.with_suffix(".toml"), command, made["options"])
 
 
-def write_tsv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows of cells as a table with tabs."""
-    lines = ("\t".join(" ".join(str(c).split()) for c in row) for row in rows)
-    write_text(path, "\n".join(lines) + "\n")
-
-
 def write_page(path: Path, console: Console, **content: Any) -> Path:
     """Write a report, with the warnings and times of this command; return its path."""
     from brainweave.report import write_report
@@ -117,7 +111,7 @@ def write_page(path: Path, console: Console, **content: Any) -> Path:
 
 
 def open_study(path: Path, **settings: Any) -> "Study":
-    """Open a study folder; say what to do with anything else."""
+    """Open a study folder; refuse anything else with a way out."""
     from brainweave.study.study import Study
 
     if not path.exists():
@@ -145,33 +139,28 @@ def load_model(
     made = brainweave.describe(path).provenance
     stored = getattr(model, "ids_", None) or made.get("subjects")
     ids = [str(id) for id in stored] if isinstance(stored, list) else []
-    if len(ids) != model.n_subjects_:
-        ids = []
-    return model, _subject_ids(path, model.n_subjects_, ids, subjects), made
-
-
-def _subject_ids(path: Path, n: int, stored: list[str], given: str | None) -> list[str]:
-    """Return the ids of a model's subjects, from its file or from --subjects."""
-    if given is None:
-        if not stored:
+    n = model.n_subjects_
+    known = len(ids) == n
+    if subjects is None:
+        if not known:
             raise UsageError(
                 f"{str(path)!r} does not say who its {n} subjects are: it was fitted "
                 "on arrays, without ids. Name them in the order of the fit, such as "
                 "--subjects 01,02,03, or fit on a Study."
             )
-        return stored
-    ids = [id.strip().removeprefix("sub-") for id in given.split(",") if id.strip()]
-    if stored and ids != stored:
+        return model, ids, made
+    given = [i.strip().removeprefix("sub-") for i in subjects.split(",") if i.strip()]
+    if known and given != ids:
         raise UsageError(
-            f"--subjects {given} contradicts the model, which has {', '.join(stored)}. "
+            f"--subjects {subjects} contradicts the model, which has {', '.join(ids)}. "
             "Leave it out."
         )
-    if len(ids) != n or len(set(ids)) != n:
+    if len(given) != n or len(set(given)) != n:
         raise UsageError(
             f"--subjects must name the {n} subjects of the model, each once; got "
-            f"{given!r}."
+            f"{subjects!r}."
         )
-    return ids
+    return model, given, made
 
 
 # -- options as they were used, beside every result ------------------------------------

@@ -1,39 +1,170 @@
-"""Commands for reading: info, report, and demo, which shows the whole way."""
+"""Commands that score and show: compare, report, info, and demo, the whole way."""
 
+import hashlib
 import json
+import warnings
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from brainweave.cli import command as c
 from brainweave.cli import files
-from brainweave.cli.console import Console, UsageError, table
+from brainweave.cli.console import Console, PartlyFailed, UsageError
 from brainweave.cli.data import record_lines
-from brainweave.cli.methods import fit_study, split_matched
-from brainweave.cli.options import Subjects, argument, command, option
-from brainweave.cli.scoring import (
-    HEADER,
-    PROTOCOLS,
-    Scoring,
-    conclusion,
-    read_results,
-    result_rows,
-    score_all,
-    table_note,
-    write_scores,
-)
+from brainweave.cli.models import fit_study, make_aligner, match_and_report
+
+PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
 
 
-@command()
-def info(
-    path: Path = argument("A study folder, a model, or a basis file."),
-    verify: bool = option("Compare all checksums.", default=False),
-    as_json: bool = option("Print JSON.", "--json", default=False),
+# -- compare ---------------------------------------------------------------------------
+
+
+def compare(
+    context: typer.Context,
+    study: c.StudyFolder,
     *,
-    console: Console,
+    method: Annotated[
+        list[str] | None,
+        c.option(
+            "Methods to score, one after another or with commas; gdm,none by default.",
+            panel=c.METHOD,
+        ),
+    ] = None,
+    output: c.OutFolder = Path("comparison"),
+    n_components: c.Components = None,
+    energy: c.Energy = None,
+    kernel: c.Kernel = None,
+    graph: c.Graph = None,
+    random_state: c.RandomState = None,
+    match: c.Match = None,
+    parcels: c.Parcels = None,
+    searchlight: c.Radius = None,
+    param: c.MethodParam = None,
+    halves: Annotated[
+        str,
+        c.option(
+            "How samples are split, to align with one half and score the other: "
+            "category or run.",
+            panel=c.SCORE,
+        ),
+    ] = "category",
+    leave_out: Annotated[
+        int, c.option("Subjects tested at a time.", panel=c.SCORE)
+    ] = 1,
+    protocol: Annotated[
+        str,
+        c.option(
+            "held-out (test subjects join a finished space), joint (the paper's; they "
+            "take part in the alignment, which is known to inflate accuracy), or both.",
+            panel=c.SCORE,
+        ),
+    ] = "both",
+    classifier: Annotated[
+        str,
+        c.option(
+            "nu-svm-means (pairs of categories that overlap go by their means), or "
+            "nu-svm, that of LIBSVM and of the paper.",
+            panel=c.SCORE,
+        ),
+    ] = "nu-svm-means",
+    n_permutations: Annotated[
+        int, c.option("Permutations for a p-value.", panel=c.SCORE)
+    ] = 0,
+    report: c.Report = True,
+    n_jobs: c.Jobs = None,
+    dask: c.Dask = None,
+    memory_limit: c.MemoryLimit = None,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
 ) -> None:
-    """Say what is in a study or a model, how large it is, and why."""
+    """Score one method or several by classifying subjects that are left out.
+
+    All are scored on the same samples, and finished folds are not done again. Options
+    of methods apply to those that have them. A method that fails gets a row with its
+    error; the others still run.
+    """
+    from brainweave.evaluation.comparison import compare_methods
+    from brainweave.plotting.results import method_label
+
+    console: Console = context.obj
+    if protocol not in (*PROTOCOLS, "both"):
+        raise UsageError(
+            f"--protocol must be joint, held-out or both; got {protocol!r}."
+        )
+    given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]
+    names = list(dict.fromkeys(given))
+    several = len(names) > 1
+    aligners = {
+        method_label(n): make_aligner(n, context.params, lenient=several) for n in names
+    }
+    if several:
+        known = {p.split("__")[-1] for a in aligners.values() for p in a.get_params()}
+        unknown = "None of these methods has a parameter '{}'"
+        c.refuse_unknown(c.parse_params(param), known | {"hp"}, unknown)
+    subjects = files.open_study(study)
+    files.prepare_folder(output)
+    match_and_report(subjects, match, console)
+    console.resume_hint = (
+        "Run the same command again: folds of methods that are done are kept."
+    )
+    options = files.used_options(console, method=names)
+    with console.progress("Scoring methods") as progress:
+        comparison = compare_methods(
+            subjects,
+            aligners,
+            halves=halves,
+            leave_out=leave_out,
+            protocols=PROTOCOLS if protocol == "both" else (protocol,),
+            match=match,
+            classifier=classifier,
+            n_permutations=n_permutations,
+            random_state=random_state or 0,
+            store=output / "store",
+            # the index of a study lists the checksums of all its files
+            version=hashlib.sha256((study / "study.json").read_bytes()).hexdigest(),
+            n_jobs=n_jobs,
+            progress=progress,
+        )
+    comparison.save(output)
+    files.write_config(output / "compare.toml", "compare", options)
+    if report and comparison.results:
+        errors = comparison.errors.items()
+        lost = [f"{name} could not be scored: {error}" for name, error in errors]
+        files.write_page(
+            output / "report.html",
+            console,
+            study=subjects,
+            results=comparison.results,
+            config=options,
+            warnings=[*console.warnings, *lost],
+        )
+    console.result(str(comparison))
+    console.note(f"Results are in {output}")
+    if not comparison.results:
+        error = next(iter(comparison.errors.values()))
+        raise PartlyFailed(f"None of the methods could be scored: {error}")
+
+
+# -- info ------------------------------------------------------------------------------
+
+
+def info(
+    context: typer.Context,
+    path: Annotated[
+        Path, typer.Argument(help="A study folder, a model, or a basis file.")
+    ],
+    *,
+    verify: Annotated[bool, c.option("Compare all checksums.", "--verify")] = False,
+    as_json: Annotated[bool, c.option("Print JSON.", "--json")] = False,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
+) -> None:
+    """Show what is in a study or a model, how large it is, and why."""
     from brainweave.persistence.codec import plain
 
+    console: Console = context.obj
     if not path.exists():
         raise UsageError(f"There is nothing at {str(path)!r}. Check the path.")
     if path.is_dir():
@@ -44,9 +175,7 @@ def info(
         raise UsageError(
             f"{str(path)!r} is neither a study folder nor a .safetensors file."
         )
-    if as_json:
-        text = json.dumps(plain(facts, other=str), indent=1)
-    console.result(text)
+    console.result(json.dumps(plain(facts, other=str), indent=1) if as_json else text)
 
 
 def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
@@ -54,15 +183,16 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
 
     study = files.open_study(path, verify=verify or None)
     frame = study.summary().reset_index()
-    rows = frame.astype(object).values.tolist()
-    header = [str(c) for c in frame.columns]
-    locked = _locked(study)
+    # row t is the same category in all subjects
+    labels = [s.labels.tolist() for s in study if s.labels is not None]
+    same_length = len({s.n_samples for s in study}) == 1
+    locked = same_length and all(known == labels[0] for known in labels)
     facts = {
         "path": str(path),
         "name": study.name,
         "categories": study.categories,
         "locked_in_time": locked,
-        "subjects": [dict(zip(header, row, strict=True)) for row in rows],
+        "subjects": frame.astype(object).to_dict("records"),
         "record": study.record,
     }
     order = (
@@ -75,7 +205,7 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
         f"Samples: {order}",
         "",
-        table(rows, header),
+        frame.to_string(index=False),
     ]
     done = record_lines(study.record)
     if done:
@@ -84,28 +214,11 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     return facts, "\n".join(lines)
 
 
-def _locked(study: Any) -> bool:
-    """Whether row t is the same category, or stimulus, in all subjects."""
-    lengths = {s.n_samples for s in study}
-    labels = [s.labels.tolist() for s in study if s.labels is not None]
-    return len(lengths) == 1 and all(known == labels[0] for known in labels)
-
-
 def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     import brainweave
 
     found = brainweave.describe(path, verify=verify)
-    facts = {
-        "path": str(path),
-        "kind": found.kind,
-        "format_version": found.version,
-        "brainweave": found.brainweave,
-        "what": found.what,
-        "facts": found.facts,
-        "provenance": found.provenance,
-        "bytes": found.n_bytes,
-        "parts": {k: {"bytes": n, "why": why} for k, (n, why) in found.parts.items()},
-    }
+    facts = {**vars(found), "bytes": found.n_bytes}
     lines = [str(found)]
     subjects = found.provenance.get("subjects")
     if subjects and "subjects" not in found.facts:
@@ -116,21 +229,29 @@ def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     return facts, "\n".join(lines)
 
 
-@command()
+# -- report and demo -------------------------------------------------------------------
+
+
 def report(
-    out: Path = argument("HTML file to write."),
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(help="HTML file to write.")],
     *,
-    study: Path | None = option("Study folder."),
-    model: Path | None = option("Model file."),
-    results: list[Path] | None = option(
-        "Folder, or results.json, of evaluate or compare; or several."
-    ),
-    title: str = option("Heading.", default="Functional alignment"),
-    subjects: Subjects = None,
-    open_it: bool = option("Open it in the browser.", "--open", default=False),
-    console: Console,
+    study: Annotated[Path | None, c.option("Study folder.")] = None,
+    model: Annotated[Path | None, c.option("Model file.")] = None,
+    results: Annotated[
+        list[Path] | None,
+        c.option("Folder of a comparison, or its results.json; may be repeated."),
+    ] = None,
+    title: Annotated[str, c.option("Heading.")] = "Functional alignment",
+    subjects: c.Subjects = None,
+    open_it: Annotated[bool, c.option("Open it in the browser.", "--open")] = False,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
+    from brainweave.evaluation.comparison import Comparison
+
+    console: Console = context.obj
     if study is None and model is None and not results:
         raise UsageError("A report needs --study, --model or --results.")
     if out.suffix.lower() not in (".html", ".htm"):
@@ -153,7 +274,7 @@ def report(
         people = people.subset(subjects=ids)
     scores: dict[str, Any] = {}
     for path in results or []:
-        for name, result in read_results(path).items():
+        for name, result in Comparison.load(path).results.items():
             scores[f"{path.stem} {name}" if name in scores else name] = result
     files.write_page(
         out,
@@ -173,25 +294,33 @@ def report(
         console.note("No browser was found; open the file by hand.")
 
 
-@command()
 def demo(
-    out: Path = argument("Folder for all that is made.", Path("out/demo")),
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(help="Folder for all that is made.")] = Path(
+        "out/demo"
+    ),
     *,
-    study: Path | None = option("Use this study folder; default: simulate one."),
-    energy: float = option("Share of the singular values to keep.", default=0.82),
-    n_subjects: int = option("Subjects to simulate.", default=8),
-    n_permutations: int = option("For a p-value; 100 take a few minutes.", default=0),
-    random_state: int = option("Seed.", default=0),
-    console: Console,
+    study: Annotated[
+        Path | None, c.option("Use this study folder; default: simulate one.")
+    ] = None,
+    n_subjects: Annotated[int, c.option("Subjects to simulate.")] = 8,
+    n_permutations: Annotated[
+        int, c.option("For a p-value; 100 take a few minutes.")
+    ] = 0,
+    random_state: c.Seed = 0,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
 ) -> None:
-    """Show the whole way: simulate, align, evaluate, and write a report.
+    """Show the whole way: simulate, align, score, and write a report.
 
     The simulated subjects saw the categories in orders of their own, differ in voxels,
     and lack samples, runs and categories: no method that is locked in time can align
     them.
     """
     import brainweave
+    from brainweave.evaluation.comparison import Comparison, compare_methods
 
+    console: Console = context.obj
     people = None if study is None else files.open_study(study)
     n_subjects = n_subjects if people is None else len(people)
     if n_subjects < 3:
@@ -203,31 +332,34 @@ def demo(
     files.prepare_folder(out)
     if people is None:
         people = _demo_study(out / "study", n_subjects, random_state, console)
-    scoring = Scoring(n_permutations=n_permutations)
-    gdm = brainweave.PaperGDM("auto", energy=energy)
-    rivals: dict[str, tuple[Any, Any, str]] = {}
-    anatomy = _anatomically_aligned(people, scoring.halves)
-    for protocol in PROTOCOLS:
-        rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
-        if anatomy is not None:
-            none = brainweave.NoAlignment()
-            rivals[f"without alignment ({protocol})"] = (none, anatomy, protocol)
-    results = score_all(
-        "Scoring methods", rivals, scoring, seed=random_state, console=console
-    )
-    model = fit_study(brainweave.PaperGDM("auto", energy=energy), people, console)
+    gdm = brainweave.PaperGDM("auto", energy=0.82)
+    methods = {"GDM": gdm, "without alignment": brainweave.NoAlignment()}
+    with console.progress("Scoring methods") as progress, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The masks differ")
+        found = compare_methods(
+            people,
+            methods,
+            protocols=PROTOCOLS,
+            n_permutations=n_permutations,
+            random_state=random_state,
+            progress=progress,
+        )
+    if lost := [error for name, error in found.errors.items() if name[:3] == "GDM"]:
+        raise PartlyFailed(f"GDM could not be scored: {lost[0]}")
+    comparison = Comparison(found.results)  # voxels may not correspond: no baseline
+    model = fit_study(gdm, people, console)
     options = files.used_options(console)
     made = files.provenance(
         "demo", options, people.ids, study_fingerprint=people.fingerprint()
     )
     brainweave.save(model, out / "model.safetensors", provenance=made)
-    write_scores(out, results, options, console)
-    content = {"study": people, "model": model, "results": results}
+    comparison.save(out)
+    files.write_config(out / "demo.toml", "demo", options)
+    content = {"study": people, "model": model, "results": comparison.results}
     page = files.write_page(
         out / "report.html", console, title="brainweave demo", **content
     )
-    console.result(f"{table(result_rows(results), HEADER)}\n{table_note(results)}")
-    console.result(conclusion(results))
+    console.result(str(comparison))
     console.result(f"Report: {page}")
 
 
@@ -246,13 +378,3 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
         study, folder, console, with_config=False, overwrite=folder.exists()
     )
     return files.open_study(folder)
-
-
-def _anatomically_aligned(study: Any, halves: str) -> Any:
-    """Return the study on the voxels that all subjects have; None if unknown."""
-    from brainweave._core.exceptions import StudyError
-
-    try:
-        return split_matched(study, None, halves, common=True)
-    except StudyError:
-        return study if len({s.n_voxels for s in study}) == 1 else None

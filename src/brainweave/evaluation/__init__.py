@@ -4,6 +4,7 @@
 pass over the voxels.
 """
 
+from brainweave.evaluation.comparison import Comparison, compare_methods
 from brainweave.evaluation.evaluate import (
     between_subject_classification,
     between_subject_matching,
@@ -16,10 +17,12 @@ from brainweave.evaluation.tuning import GDMCV
 __all__ = [
     "GDMCV",
     "ClassificationResult",
+    "Comparison",
     "SplitStudy",
     "SubjectScores",
     "between_subject_classification",
     "between_subject_matching",
     "between_subject_reconstruction",
+    "compare_methods",
     "split_study",
 ]

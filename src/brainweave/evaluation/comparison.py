@@ -1,21 +1,50 @@
-"""Tests over left-out subjects: against chance, and of one method against another.
+"""Compare methods on the same samples, and test them over left-out subjects.
 
 The folds of a subject share its samples, so a subject is one number. Signs of the
 subjects' numbers are flipped, all of them in all ways for few subjects. With few there
 are few ways, so that no p can be below a bound; whoever prints a p prints the bound.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, product
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from brainweave._core.exceptions import InputError, StudyError, warn_user
+from brainweave._core.io import write_text
+from brainweave.evaluation.results import (
+    ClassificationResult,
+    read_results,
+    write_results,
+)
+from brainweave.evaluation.splits import (
+    SplitStudy,
+    as_study,
+    match_study,
+    refuse_aligned,
+    split_study,
+    subject_folds,
+)
+from brainweave.study.spaces import common_space, common_voxels
+from brainweave.study.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
     "SIGNIFICANT",
     "Comparison",
+    "PairedTest",
+    "compare_methods",
     "compare_results",
     "sign_flip_p",
     "smallest_flip_p",
@@ -94,7 +123,7 @@ def subject_means(result: Any) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """Two methods on the same subjects.
 
     Attributes
@@ -122,7 +151,7 @@ class Comparison:
 
 def compare_results(
     results: Mapping[str, Any] | Iterable[tuple[str, Any]],
-) -> list[Comparison]:
+) -> list[PairedTest]:
     """Test all pairs of results of one protocol, paired over their subjects.
 
     Parameters
@@ -132,7 +161,7 @@ def compare_results(
 
     Returns
     -------
-    list of Comparison
+    list of PairedTest
         None where the methods have fewer than three subjects in common.
 
     Examples
@@ -156,7 +185,7 @@ def compare_results(
         row = np.array([of_a[id] - of_b[id] for id in common])
         names = (a, b) if row.mean() >= 0 else (b, a)
         least = smallest_flip_p(n, two_sided=True)
-        pairs.append(Comparison(*names, abs(float(row.mean())), n, 1.0, least))
+        pairs.append(PairedTest(*names, abs(float(row.mean())), n, 1.0, least))
         rows.append(row)
     sizes = [abs(row.mean()) / np.sqrt((row**2).mean() or 1) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: -sizes[i])
@@ -253,3 +282,322 @@ def _points(result: Any, difference: float) -> str:
 
 def _shown(result: Any, value: float) -> str:
     return f"{value:.3f}" if hasattr(result, "subjects") else f"{value:.1%}"
+
+
+# -- several methods on one study ------------------------------------------------------
+
+
+@dataclass
+class Comparison:
+    """Several methods on the same samples; made by :func:`compare_methods`.
+
+    Attributes
+    ----------
+    results : dict of str to ClassificationResult
+        By the names of their methods, with the protocol in brackets if there are two.
+    errors : dict of str to str
+        Why other methods have no result.
+    """
+
+    results: dict[str, ClassificationResult]
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tests(self) -> list[PairedTest]:
+        """Tests of all pairs of methods, protocol by protocol."""
+        protocols = dict.fromkeys(r.protocol for r in self.results.values())
+        return [
+            test
+            for p in protocols
+            for test in compare_results(
+                {n: r for n, r in self.results.items() if r.protocol == p}
+            )
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """Which method scores highest, by how much, and with which p, in a sentence."""
+        if not self.results:
+            return "None of the methods could be scored."
+        return verdict(self.results)
+
+    def __str__(self) -> str:
+        """Lay out a table of the methods, what its columns mean, and the verdict."""
+        header = [
+            "method",
+            "protocol",
+            "mean",
+            "std",
+            "chance",
+            "p",
+            "folds",
+            "seconds",
+        ]
+        rows = [
+            [
+                name,
+                r.protocol,
+                *(f"{share:.3f}" for share in (r.mean, r.std, r.chance)),
+                "n/a" if r.p_value is None else f"{r.p_value:.3g}",
+                f"{len(r.folds):5}",  # as wide as its heading
+                f"{r.seconds.get('total', 0):.1f}",
+            ]
+            for name, r in self.results.items()
+        ]
+        if self.errors:
+            rows = [[*row, ""] for row in rows]
+            empty = ["n/a"] * (len(header) - 1)
+            rows += [[name, *empty, error] for name, error in self.errors.items()]
+            header.append("error")
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(n) for cell, n in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in [header, *rows]
+        ]
+        if self.results:
+            one = next(iter(self.results.values()))
+            found = (r.smallest_p for r in self.results.values())
+            least = [p for p in found if p is not None]
+            p = f"p: permuted labels, at least {max(least):.2g}; " if least else ""
+            lines.append(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
+        return "\n".join([*lines, self.verdict])
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a table with one row per method and protocol, failed ones too."""
+        import pandas as pd
+
+        rows = [
+            {
+                "method": name,
+                "protocol": r.protocol,
+                "mean": r.mean,
+                "std": r.std,
+                "chance": r.chance,
+                "p": r.p_value,
+                "folds": len(r.folds),
+                "seconds": r.seconds.get("total", 0.0),
+                "error": "",
+            }
+            for name, r in self.results.items()
+        ]
+        rows += [{"method": n, "error": text} for n, text in self.errors.items()]
+        return pd.DataFrame(rows)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write ``results.json``, and tables of the methods and of all folds.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it does not exist. The tables are ``comparison.tsv`` and
+            ``folds.tsv``.
+        """
+        import pandas as pd
+
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        write_results(place / "results.json", self.results, self.errors)
+        tables = {"comparison.tsv": self.to_frame()}
+        if self.results:
+            folds = [r.to_frame().assign(method=n) for n, r in self.results.items()]
+            tables["folds.tsv"] = pd.concat(folds, ignore_index=True)
+        for name, table in tables.items():
+            write_text(place / name, table.to_csv(sep="\t", index=False, na_rep="n/a"))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Comparison":
+        """Read a comparison that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The folder, or ``results.json`` in it.
+
+        Returns
+        -------
+        Comparison
+        """
+        file = Path(path)
+        if file.is_dir():
+            file = file / "results.json"
+            if not file.is_file():
+                raise InputError(
+                    f"{str(path)!r} holds no results.json. Name the folder of a "
+                    "comparison."
+                )
+        return cls(*read_results(file))
+
+
+def compare_methods(
+    study: Study | list[Any],
+    methods: Mapping[str, Any],
+    y: Any = None,
+    *,
+    halves: Any = "category",
+    leave_out: int = 1,
+    protocols: Sequence[str] = ("held-out",),
+    match: str | None = None,
+    classifier: Any = None,
+    n_permutations: int = 0,
+    random_state: int = 0,
+    store: str | PathLike[str] | None = None,
+    version: str | None = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> Comparison:
+    """Score several methods on the same samples of subjects that are left out.
+
+    A method that fails gets an error in the comparison; the others still run. Without
+    alignment subjects are compared voxel by voxel: if their masks differ, such methods
+    are scored on the voxels that all subjects have, with a warning.
+
+    Parameters
+    ----------
+    study : Study or list of arrays of shape (n_samples_i, n_voxels_i)
+        The data.
+    methods : mapping of str to aligner
+        By the names to report them under.
+    y, halves, leave_out, classifier, n_permutations
+        As in :func:`brainweave.between_subject_classification`.
+    protocols : sequence of str, default=("held-out",)
+        "held-out", "joint", or both.
+    match : {"truncate", "average", "intersect"}, optional
+        Make all samples of the subjects correspond first, for methods that need them
+        locked in time; see :func:`brainweave.match_samples`.
+    random_state : int, default=0
+        Seeds the permutations, and methods that start at random.
+    store : path, optional
+        Folder that keeps finished folds: the same call again computes only those that
+        are missing. By default nothing is kept.
+    version : str, optional
+        Stands for the data in the store. By default all samples are hashed.
+    n_jobs : int, optional
+        Fits at the same time; default one per core.
+    progress : callable, optional
+        Called with the number of finished folds, of all folds, and the last one.
+
+    Returns
+    -------
+    Comparison
+        The results by name, tests between methods, and a verdict in one sentence.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, NoAlignment, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=100, n_runs=2, categories=3)
+    >>> found = compare_methods(study, {"GDM": GDM(2), "none": NoAlignment()})
+    >>> list(found.results), found.errors
+    (['GDM', 'none'], {})
+    """
+    from brainweave.evaluation.grid import Grid, GridStudy, run_grid
+    from brainweave.evaluation.measures import Classification
+
+    whole = as_study(study, y)
+    refuse_aligned(whole)
+    if isinstance(halves, str) and halves not in ("category", "run"):
+        raise InputError(
+            f"halves must be 'category', 'run' or one mask per subject; got {halves!r}."
+        )
+    subject_folds(len(whole), leave_out)  # refuses what leaves nobody
+    name = whole.name or "study"
+    if version is None:
+        version = GridStudy(name, whole).identity
+    on_common = _methods_on_common_voxels(methods, whole)
+    grids = []
+    for common in (False, True):
+        members = {n: a for n, a in methods.items() if (n in on_common) == common}
+        if not members:
+            continue
+        source = GridStudy(
+            name,
+            partial(_split, whole, halves=halves, match=match, common=common),
+            halves=halves,
+            leave_out=leave_out,
+            version=f"{version}, match {match}, common voxels {common}",
+            shape=(2, len(whole)),
+        )
+        measure = Classification(classifier, n_permutations)
+        grids.append(
+            Grid(
+                source,
+                members,
+                protocols=protocols,
+                measure=measure,
+                random_state=random_state,
+            )
+        )
+    kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
+    with kept as folder:
+        found = run_grid(
+            grids, folder, n_jobs=n_jobs, retry_failed=True, progress=progress
+        )
+    for method in methods:
+        for text in _group_warnings(found.warnings_of(method)):
+            warn_user(f"{method}: {text}")
+    outcomes = {(n, p): result for n, p, result in found.classifications()}
+    comparison = Comparison({})
+    for p, method in product(protocols, methods):
+        row = method if len(protocols) == 1 else f"{method} ({p})"
+        outcome = outcomes[method, p]
+        if isinstance(outcome, str):
+            comparison.errors[row] = outcome
+        else:
+            comparison.results[row] = outcome
+    return comparison
+
+
+def _split(study: Study, *, halves: Any, match: str | None, common: bool) -> SplitStudy:
+    """Split a study, of its common voxels if asked, whose samples correspond."""
+    used = common_voxels(study) if common else study
+    split = split_study(match_study(used, match) if match else used, halves=halves)
+    # the fingerprint stays that of the whole study
+    split.fingerprint = study.fingerprint()
+    if match is not None:
+        split.design["match"] = match
+    if common:
+        split.design["voxels"] = "common"
+    return split
+
+
+def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[str]:
+    """Return, and warn of, the methods that need the voxels which all subjects have."""
+    from brainweave.aligners.no_alignment import NoAlignment
+
+    names = [n for n, a in methods.items() if isinstance(a, NoAlignment)]
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
+    # equal numbers of voxels are not the same voxels
+    same = all(m is None or np.array_equal(m, masks[0]) for m in masks)
+    if not names or same or any(m is None for m in masks):
+        return []
+    try:
+        n = common_space((s.id, s.space) for s in study).n_voxels
+    except StudyError:
+        return []  # the method itself reports why it cannot be scored
+    low, high = min(s.n_voxels for s in study), max(s.n_voxels for s in study)
+    n_own = str(low) if low == high else f"{low} to {high}"
+    warn_user(
+        "The masks differ: without alignment subjects are compared voxel by voxel, so "
+        f"this is scored on the {n} voxels that all subjects have ({n_own} each).",
+    )
+    return names
+
+
+def _group_warnings(texts: list[str]) -> list[str]:
+    """Return one warning of those that differ in their numbers alone.
+
+    Examples
+    --------
+    >>> _group_warnings(["eigenvalue 3 is 0.1", "eigenvalue 3 is 0.2", "no labels"])
+    ['eigenvalue 3 is 0.1 (in 2 fits)', 'no labels']
+    """
+    alike: dict[str, list[str]] = {}
+    for text in texts:
+        alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
+    return [
+        found[0]
+        if len(found) == 1
+        else f"{found[0].rstrip('.')} (in {len(found)} fits)"
+        for found in alike.values()
+    ]

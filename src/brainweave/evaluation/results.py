@@ -5,8 +5,10 @@ Every evaluation gives one record per fold, a dict with at least ``half``, ``fol
 come from memory or from a store.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,8 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
+from brainweave._core.version import __version__
 from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
+from brainweave.persistence.codec import plain, problems_with
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +32,8 @@ __all__ = [
     "SubjectScores",
     "chance_level",
     "is_complete",
+    "read_results",
+    "write_results",
 ]
 
 Record = dict[str, Any]
@@ -204,6 +211,39 @@ class ClassificationResult(_Scores):
         frame.insert(1, "protocol", self.protocol)
         frame.insert(2, "classifier", self.classifier)
         return frame
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the result to a JSON file, and its table of folds beside it.
+
+        Parameters
+        ----------
+        path : path
+            The JSON file; the table has the same name, ending in ``.tsv``.
+        """
+        write_results(path, {self.method: self})
+        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
+        write_text(Path(path).with_suffix(".tsv"), table)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "ClassificationResult":
+        """Read a result from a JSON file that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file. A damaged file, or one with several results, is refused.
+
+        Returns
+        -------
+        ClassificationResult
+        """
+        results, _ = read_results(path)
+        if len(results) != 1:
+            raise InputError(
+                f"{str(path)!r} holds {len(results)} results; read it with "
+                "Comparison.load."
+            )
+        return next(iter(results.values()))
 
     def __str__(self) -> str:
         by = f"; {self.classifier}" if self.classifier else ""
@@ -485,3 +525,149 @@ def chance_level(records: Sequence[Record]) -> float:
         if r.get("chance") is not None:
             halves.setdefault(r["half"], []).append(r["chance"])
     return float(np.mean([np.mean(v) for v in halves.values()])) if halves else np.nan
+
+
+# -- files -----------------------------------------------------------------------------
+
+FORMAT = "brainweave-results"
+
+
+def write_results(
+    path: str | PathLike[str],
+    results: Mapping[str, ClassificationResult],
+    errors: Mapping[str, str] | None = None,
+) -> None:
+    """Write results by name, and the errors of methods without one, as JSON.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    results : mapping of str to ClassificationResult
+        By the names of their methods.
+    errors : mapping of str to str, optional
+        Why other methods have no result.
+    """
+    document = {
+        "format": FORMAT,
+        "brainweave": __version__,
+        "results": {
+            name: {
+                **plain({k: getattr(r, k) for k in _RESULT_FIELDS}, other=str),
+                "mean": r.mean,
+                "std": r.std,
+            }
+            for name, r in results.items()
+        },
+        "errors": dict(errors or {}),
+    }
+    write_text(Path(path), json.dumps(document, indent=1) + "\n")
+
+
+def read_results(
+    path: str | PathLike[str],
+) -> tuple[dict[str, ClassificationResult], dict[str, str]]:
+    """Read a file that :func:`write_results` wrote; refuse any other content.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    results : dict of str to ClassificationResult
+    errors : dict of str to str
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise ValueError("its 'format' is another")
+        _check_fields(document, {"results": dict, "errors": dict}, "the file")
+        errors = {str(name): str(text) for name, text in document["errors"].items()}
+        found = {name: _from_json(v) for name, v in document["results"].items()}
+    except FileNotFoundError:
+        raise InputError(f"There is no file {str(path)!r} with results.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{str(path)!r} does not hold results of a comparison, or is damaged: "
+            f"{error}. Run the comparison again."
+        ) from None
+    return found, errors
+
+
+def _from_json(values: Any) -> ClassificationResult:
+    """Make a result of JSON values; raise a ValueError if they do not fit together."""
+    _check_fields(values, _RESULT_FIELDS, "a result")
+    given = {name: values.get(name) for name in _RESULT_FIELDS}
+    accuracies = [fold["accuracy"] for fold in given["folds"]]
+    if not accuracies or given["scores"] != accuracies:
+        raise ValueError("'scores' are not those of 'folds'")
+    n = len(given["categories"])
+    if n == 0 or [len(row) for row in given["confusion"]] != [n] * n:
+        raise ValueError("'confusion' does not fit 'categories'")
+    for name in ("scores", "permutation_scores"):
+        given[name] = np.array(given[name], dtype=np.float64)
+    given["confusion"] = np.array(given["confusion"], dtype=np.intp)
+    return ClassificationResult(**given)
+
+
+def _check_fields(values: Any, fields: Mapping[str, Any], what: str) -> None:
+    if not isinstance(values, dict):
+        raise ValueError(f"{what} is not an object")
+    for name, problem in problems_with(values, fields):
+        raise ValueError(f"{name!r} of {what} {problem}")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 2**53
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or holds(value)
+
+
+def _is_fold(value: Any) -> bool:
+    _check_fields(value, _FOLD_FIELDS, "a fold")
+    return True
+
+
+# what the values of a fold and of a result must be: a type, a check, or a list of such
+_FOLD_FIELDS: dict[str, Any] = {
+    "half": _is_count,
+    "fold": _is_count,
+    "n_train": _is_count,
+    "n_test": _is_count,
+    "test_subjects": [str],
+    "accuracy": _is_share,
+    "subject_scores?": [_is_share],
+    "balanced_accuracy": _is_share,
+    "nu": _or_none(_is_number),
+    "n_by_means": _or_none(_is_count),
+    "n_components": _or_none(_is_count),
+    "best_params?": dict,
+}
+_RESULT_FIELDS: dict[str, Any] = {
+    "scores": [_is_share],
+    "confusion": [[_is_count]],
+    "permutation_scores": [_is_number],
+    "folds": [_is_fold],
+    "categories": [lambda value: isinstance(value, str | int | float)],
+    "protocol": str,
+    "method": str,
+    "seconds": lambda v: isinstance(v, dict) and all(map(_is_number, v.values())),
+    "chance": _is_share,
+    "p_value": _or_none(_is_share),
+    "smallest_p": _or_none(_is_share),
+    "settings": dict,
+    "study": dict,
+    "design": dict,
+}

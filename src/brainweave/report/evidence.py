@@ -13,7 +13,7 @@ from scipy import stats
 
 from brainweave.basis.reliability import analysis_of_variance, repeated_groups
 from brainweave.evaluation.comparison import (
-    Comparison,
+    PairedTest,
     compare_results,
     sign_flip_p,
     smallest_flip_p,
@@ -250,7 +250,7 @@ def _fold_rows(scored: Scored) -> list[list[Any]]:
 
 
 def _comparisons(inputs: Inputs) -> Element | None:
-    found: list[tuple[str, Comparison]] = []
+    found: list[tuple[str, PairedTest]] = []
     for protocol, members in inputs.panels:
         named = [(scored.shown(members), scored) for scored in members]
         found += [(protocol, pair) for pair in compare_results(named)]

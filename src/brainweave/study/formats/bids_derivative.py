@@ -1,14 +1,38 @@
-"""The derivative that the BIDS App writes: names, tables, masks and sidecars."""
+"""The BIDS derivative of an alignment: names, tables, masks and sidecars."""
 
 import csv
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from brainweave._core.exceptions import InputError
 from brainweave._core.io import atomic_path, write_text
 from brainweave._core.version import __version__
-from brainweave.cli.console import UsageError
+from brainweave.persistence.codec import plain
+from brainweave.study.formats.bids import (
+    BidsRun,
+    Dataset,
+    find_runs,
+    inherited_files,
+)
+from brainweave.study.study import Study, Subject
+
+__all__ = [
+    "Derivative",
+    "entities_of",
+    "name_entities",
+    "source_files",
+    "study_without_voxels",
+    "with_method",
+]
+
+# options of load_bids that choose files
+FILE_OPTIONS = ("task", "space", "sessions", "runs", "entities")
 
 BIDS_VERSION = "1.10.0"
 BASIS_ENDING = "_desc-brainweave_basis.safetensors"
@@ -18,7 +42,7 @@ IGNORED = (
     *("*.toml", "*.html"),
 )
 # columns of what may be known of a sample: the attribute of a basis, and the meaning
-_COLUMNS = {
+COLUMNS = {
     "label": ("labels", "Category of the sample; n/a if it has none"),
     "run": ("runs", "Run that the sample is from"),
     "stimulus": ("stimuli", "Stimulus that the sample shows"),
@@ -75,25 +99,26 @@ class Derivative:
         """Return the path of a subject's basis; entities are such as _task-faces."""
         return self._subject_path(id, f"{entities}{BASIS_ENDING}")
 
-    def find_bases(self, selection: Any) -> tuple[str, dict[str, Path]]:
+    def find_bases(
+        self, subjects: Iterable[str] = (), **entities: str | None
+    ) -> tuple[str, dict[str, Path]]:
         """Return the entities of the bases chosen, and their paths by subject."""
         found: dict[str, dict[str, Path]] = {}
         for path in sorted(self.root.glob(f"sub-*/func/sub-*{BASIS_ENDING}")):
             id = path.parent.parent.name.removeprefix("sub-")
-            entities = path.name.removeprefix(f"sub-{id}").removesuffix(BASIS_ENDING)
-            found.setdefault(entities, {})[id] = path
-        wanted = {i.removeprefix("sub-") for i in selection.participant_label or ()}
-        selected = name_entities(task=selection.task, space=selection.space)
-        entities = _choose_entities(found, selected, wanted)
-        paths = found.get(entities, {})
+            kind = path.name.removeprefix(f"sub-{id}").removesuffix(BASIS_ENDING)
+            found.setdefault(kind, {})[id] = path
+        wanted = {id.removeprefix("sub-") for id in subjects}
+        chosen = _choose_entities(found, name_entities(**entities), wanted)
+        paths = found.get(chosen, {})
         missing = sorted(wanted - set(paths))
         if missing or not paths:
             who = f"subject {missing[0]!r}" if missing else "any subject"
-            raise UsageError(
+            raise InputError(
                 f"There is no basis file of {who} in {str(self.root)!r}. Run the level "
-                "participant first, with the same --task and --space."
+                "participant first, with the same task and space."
             )
-        return entities, {i: p for i, p in paths.items() if not wanted or i in wanted}
+        return chosen, {i: p for i, p in paths.items() if not wanted or i in wanted}
 
     def model_path(self, entities: str) -> Path:
         """Return the path of the model; its entities have no subject."""
@@ -118,12 +143,10 @@ class Derivative:
         known. The sidecar marks features that gain nothing from the alignment. Blocks
         and trials follow no clock, so only volumes have a sampling frequency.
         """
-        import pandas as pd
-
         path = self._subject_path(basis.id, f"{entities}_timeseries.tsv")
         features = [f"feature{k}" for k in range(values.shape[1])]
         table = pd.DataFrame(values, columns=features)
-        for column, (attribute, _) in _COLUMNS.items():
+        for column, (attribute, _) in COLUMNS.items():
             found = getattr(basis, attribute)
             if found is not None:
                 table[column] = [_cell(value) for value in found.tolist()]
@@ -138,7 +161,7 @@ class Derivative:
             content[name] = {"Description": f"Shared feature {k}"}
             if n_informative is not None:
                 content[name]["Gains"] = k < n_informative
-        for name, (_, text) in _COLUMNS.items():
+        for name, (_, text) in COLUMNS.items():
             if name in table:
                 content[name] = {"Description": text}
         content["aligned"] = {
@@ -155,8 +178,6 @@ class Derivative:
         """
         if getattr(basis.space, "kind", None) != "volume":
             return
-        import numpy as np
-
         path = self._subject_path(basis.id, f"{entities}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
         image.header.set_xyzt_units("mm")
@@ -215,9 +236,9 @@ def _choose_entities(
             f"{entities.lstrip('_') or 'no task'} (sub-{', sub-'.join(ids)})"
             for entities, ids in matching.items()
         )
-        raise UsageError(
+        raise InputError(
             f"The bases are of several kinds, which do not go together: {listed}. "
-            "Choose one with --task and --space."
+            "Choose one with task=... and space=..."
         )
     return next(iter(matching), selected)
 
@@ -234,8 +255,6 @@ def with_method(entities: str, method: str) -> str:
 
 
 def _json(content: dict[str, Any]) -> str:
-    from brainweave.persistence.codec import plain
-
     return json.dumps(plain(content, other=str), indent=1) + "\n"
 
 
@@ -245,3 +264,74 @@ def _read_description(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+# -- what it is made from --------------------------------------------------------------
+
+
+def entities_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> str:
+    """Return the task and the space of a subject's files, chosen or the only one.
+
+    Where there are several to choose from, reading the subject is an error.
+    """
+    runs, chosen = dataset.runs, {}
+    for key in ("task", "space"):
+        if key == "space":
+            runs = [run for run in runs if run.entities["sub"] == id]
+        found = {run.value(key) for run in runs}
+        only = found.pop() if len(found) == 1 else ""
+        chosen[key] = str(options.get(key) or only)
+        wanted = chosen[key].removeprefix(f"{key}-")
+        runs = [run for run in runs if run.value(key) == wanted]
+    return name_entities(**chosen)
+
+
+def source_files(dataset: Dataset, id: str, options: Mapping[str, Any]) -> list[Path]:
+    """Return all files that the samples of a subject depend on."""
+    chosen = {k: v for k, v in options.items() if k in FILE_OPTIONS}
+    found = find_runs(dataset, subjects=[id], **chosen)
+    paths = {path for run in found.get(id, []) for path in _run_files(dataset, run)}
+    mask = options.get("mask")
+    if isinstance(mask, str) and Path(mask).is_file():
+        paths.add(Path(mask))
+    return sorted(paths)
+
+
+def _run_files(dataset: Dataset, run: BidsRun) -> Iterator[Path]:
+    yield from run.image.values() if isinstance(run.image, dict) else [run.image]
+    for root, suffix, ending in (
+        (dataset.raw, "events", ".tsv"),
+        (dataset.raw, "bold", ".json"),
+        (dataset.images, "bold", ".json"),
+        (dataset.images, "desc-confounds_timeseries", ".tsv"),
+        (dataset.images, "desc-confounds_timeseries", ".json"),
+        (dataset.images, "desc-brain_mask", ".nii.gz"),
+    ):
+        yield from inherited_files(root, run, suffix, ending)
+
+
+def study_without_voxels(bases: list[Any], records: list[Any]) -> Study:
+    """Return a study with what is known of the samples of bases, and zeros as voxels.
+
+    It has one record of what was done to all subjects, if all of them have one.
+    """
+    names = ("labels", "runs", "stimuli", "space")
+    subjects = []
+    for basis in bases:
+        zeros = np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels))
+        metadata = {name: getattr(basis, name) for name in names}
+        subjects.append(Subject(basis.id, zeros, **metadata))
+    if not records or not all(isinstance(r, dict) for r in records):
+        return Study(subjects)
+    joined = dict(records[0])
+    for part in ("runs", "runs_without_events", "samples"):
+        joined[part] = {k: v for r in records for k, v in (r.get(part) or {}).items()}
+    left_out = sum((Counter(r.get("left_out") or {}) for r in records), Counter())
+    joined["left_out"] = dict(sorted(left_out.items()))
+    all_runs = {run for runs in joined["runs"].values() for run in runs}
+    joined["missing_runs"] = {
+        id: sorted(all_runs - set(runs))
+        for id, runs in joined["runs"].items()
+        if all_runs - set(runs)
+    }
+    return Study(subjects, record=joined)

@@ -1,0 +1,301 @@
+"""How commands are declared and run: shared options, configuration files, clusters.
+
+Commands are plain Typer functions. Options that several commands share are the aliases
+below. :class:`Command` runs a function with a console, ``context.obj``, that shows
+warnings as one line each, and on a cluster if ``--dask`` names one.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from brainweave.cli.console import DEBUG, Console, UsageError
+
+# options that a configuration file cannot set
+NOT_IN_FILES = {"config", "quiet", "help"}
+# options that no result depends on, so that they are not written beside it
+NOT_WRITTEN = NOT_IN_FILES | {"dask", "memory_limit"}
+# the table of a configuration that records how a result was made; it holds no options
+MADE = "made"
+
+
+class Command(TyperCommand):
+    """A command that runs with a console, warnings of one line, and a cluster."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; BIDS Apps take several values after --participant-label."""
+        return super().parse_args(
+            ctx, spread_labels(args) if self.name == "run" else args
+        )
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the function."""
+        params = ctx.params
+        if params.get("n_jobs") == 0:
+            raise UsageError("--n-jobs must be a number other than 0; got 0.")
+        sources = {name: ctx.get_parameter_source(name) for name in params}
+        given = [name for name, s in sources.items() if s and s.name != "DEFAULT"]
+        ctx.obj = console = Console(params["quiet"], str(ctx.info_name), params, given)
+        console.make_current()
+        with console.collect_warnings(), ExitStack() as stack:
+            if params.get("memory_limit") is not None:
+                from brainweave._core.arrays import memory_limit
+
+                stack.enter_context(memory_limit(params["memory_limit"]))
+            if params.get("dask") is not None:
+                import joblib
+
+                from brainweave._core.workers import dask_client
+
+                logs = bool(os.environ.get(DEBUG))
+                connected = dask_client(params["dask"], note=console.note, logs=logs)
+                client = stack.enter_context(connected)
+                dask = joblib.parallel_config(backend="dask", client=client)
+                stack.enter_context(dask)
+            return super().invoke(ctx)
+
+
+def spread_labels(arguments: list[str]) -> list[str]:
+    """Repeat --participant-label before each of its values, once the level is given.
+
+    Examples
+    --------
+    >>> spread_labels("in out group --participant-label 01 02 -q".split())[3:]
+    ['--participant-label', '01', '--participant-label', '02', '-q']
+    """
+    out: list[str] = []
+    label = ""
+    for argument in arguments:
+        if argument.startswith("-"):
+            is_label = argument.replace("_", "-") == "--participant-label"
+            label = argument if is_label and {"participant", "group"} & set(out) else ""
+        elif label and out[-1] != label:
+            out.append(label)
+        out.append(argument)
+    return out
+
+
+# -- configuration files ---------------------------------------------------------------
+
+
+def read_config(context: Any, path: Path | None) -> Path | None:
+    """Take the defaults of a command's options from a TOML file.
+
+    Keys at the top apply to every command that has such an option; those in a table
+    with the command's name, to this command. Options on the command line win.
+    """
+    if path is None or context.resilient_parsing:
+        return path
+    command, commands = context.info_name, context.parent.command.commands
+    options = {
+        name: {p.name for p in found.params} - NOT_IN_FILES
+        for name, found in commands.items()
+    }
+    document = _parse(path)
+    document.pop(MADE, None)
+    tables = {k: v for k, v in document.items() if isinstance(v, dict)}
+    for name in tables:
+        if name not in commands and name.replace("-", "_") not in options[command]:
+            raise UsageError(
+                f"{str(path)!r} has a table [{name}], which is no command. Commands "
+                f"are: {', '.join(sorted(commands))}."
+            )
+    top = {k.replace("-", "_"): v for k, v in document.items() if k not in tables}
+    own = {k.replace("-", "_"): v for k, v in tables.get(command, {}).items()}
+    message = f"{str(path)!r} has '{{}}', which is no option of "
+    refuse_unknown(own, options[command], message + command)
+    refuse_unknown(top, set.union(*options.values()), f"{message}any command")
+    shared = {k: v for k, v in top.items() if k in options[command]}
+    context.default_map = {**(context.default_map or {}), **shared, **own}
+    return path
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise UsageError(f"There is no configuration file {str(path)!r}.") from None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
+
+
+# -- shared options --------------------------------------------------------------------
+
+
+RUN, METHOD, READ, SCORE = "How to run", "Method", "How to read BIDS data", "Evaluation"
+
+
+def option(text: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
+    """Declare an option by its help, its names and its panel."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+
+
+how, method, read = (partial(option, panel=panel) for panel in (RUN, METHOD, READ))
+
+StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
+OutFolder = Annotated[Path, option("Folder for the results.", "--output", "-o")]
+Overwrite = Annotated[bool, option("Replace a study that is there.", "--overwrite")]
+Param = Annotated[
+    list[str] | None, option("Any other setting, NAME=VALUE; repeatable.")
+]
+Report = Annotated[bool, option("Write an HTML report, too.")]
+Seed = Annotated[int, option("Seed.")]
+AligningHalf = Annotated[
+    str | None,
+    option(
+        "Align with the first half of the samples, by category or run, so that the "
+        "others can be scored; by default all samples align.",
+        "--halves",
+    ),
+]
+Subjects = Annotated[
+    str | None,
+    option("Ids of the subjects of a model without ids, in order, with commas."),
+]
+
+CONFIG = "TOML file with any of these options; the command line wins."
+DASK = "Scheduler of a Dask cluster, its file, or local:4 for 4 processes here."
+Config = Annotated[Path | None, how(CONFIG, callback=read_config, is_eager=True)]
+Quiet = Annotated[bool, how("Print results only.", "--quiet", "-q")]
+Jobs = Annotated[int | None, how("Subjects at the same time; default one per core.")]
+Dask = Annotated[str | None, how(DASK, metavar="SCHEDULER")]
+MemoryLimit = Annotated[str | None, how("Most memory of this process, such as 2GB.")]
+
+METHODS = (
+    "gdm, paper-gdm (as published), gdmcv (chooses its settings inside the aligning "
+    "samples), hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
+    "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none."
+)
+KERNELS = "linear, gaussian, quadratic or sigmoid; its parameter by --param hp=VALUE."
+PARAM = "Any other parameter, NAME=VALUE, such as shrinkage=0.1; may be repeated."
+ENERGY = "Share of the singular values that each subject keeps (paper-gdm)."
+MATCH = (
+    "Make the samples of all subjects correspond first: truncate, average or "
+    "intersect. For methods that are locked in time."
+)
+PARCELS = (
+    "Align parcel by parcel: an atlas image with a label per voxel, or schaefer-100 "
+    "(200, ... 1000), which nilearn fetches."
+)
+RADIUS = "Align in every neighbourhood of this radius in mm, and average to one map."
+Method = Annotated[str, method(METHODS)]
+Components = Annotated[str | None, method("Shared features: a number, or auto (gdm).")]
+Energy = Annotated[float | None, method(ENERGY)]
+Kernel = Annotated[str | None, method(KERNELS)]
+Graph = Annotated[str | None, method("labels, time (stimuli) or labels+time; gdm.")]
+RandomState = Annotated[int | None, method("Seed of methods that start at random.")]
+MethodParam = Annotated[list[str] | None, method(PARAM, "--param")]
+Match = Annotated[str | None, method(MATCH)]
+Parcels = Annotated[str | None, method(PARCELS)]
+Radius = Annotated[float | None, method(RADIUS, "--searchlight")]
+
+WHO = "Subjects, with or without sub-; all by default. May be repeated."
+LABELS = ("--participant-label", "--participant_label")
+SAMPLES = (
+    "What a sample is: volumes, blocks (means), or GLM betas of single trials, "
+    "trials-lsa (one model per run) or trials-lss (one per trial)."
+)
+IGNORE = (
+    "A label that is no category; may be repeated. Rest, fixation, responses, button "
+    "presses and the like never are, unless kept."
+)
+KEEP = "A label that is a category though its name says rest or the like; repeatable."
+CONFOUNDS = (
+    "What to remove: simple (default for fMRIPrep), scrubbing, compcor or ica_aroma; "
+    "none; or a component such as motion, or a column, which may be repeated."
+)
+HIGH_PASS = "Cut-off in Hz of the slow drifts to remove, or none; 1/128 by default."
+MASK = (
+    "own (fMRIPrep's mask of each subject; default), common (voxels in all of them), "
+    "epi (computed), or an image file."
+)
+Participants = Annotated[list[str] | None, read(WHO, *LABELS)]
+Task = Annotated[str | None, read("Task, if there are several.", "--task", "-t")]
+Space = Annotated[str | None, read("Space of the images, such as T1w.")]
+Samples = Annotated[str | None, read(SAMPLES)]
+Label = Annotated[str | None, read("Column of the events; trial_type by default.")]
+Ignore = Annotated[list[str] | None, read(IGNORE)]
+Keep = Annotated[list[str] | None, read(KEEP)]
+Confounds = Annotated[list[str] | None, read(CONFOUNDS)]
+Smoothing = Annotated[float | None, read("Smooth by so many mm.", "--smoothing-fwhm")]
+HighPass = Annotated[str | None, read(HIGH_PASS)]
+Mask = Annotated[str | None, read(MASK)]
+
+
+# -- values ----------------------------------------------------------------------------
+
+
+def parse_params(
+    given: Iterable[str] | None, *, option: str = "--param"
+) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` options; values are TOML, else texts.
+
+    Examples
+    --------
+    >>> parse_params(["alpha=0.9", "init=random", "n_voxels=[300, 400]"])
+    {'alpha': 0.9, 'init': 'random', 'n_voxels': [300, 400]}
+    """
+    values: dict[str, Any] = {}
+    for entry in given or ():
+        name, equals, text = entry.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name.isidentifier():
+            raise UsageError(
+                f"{option} takes NAME=VALUE, such as alpha=0.9; got {entry!r}."
+            )
+        try:
+            values[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name] = {"none": None}.get(text.strip().lower(), text.strip())
+    return values
+
+
+def with_params(
+    options: Mapping[str, Any], others: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Merge options, None where they are not given, and ``NAME=VALUE`` ones.
+
+    Examples
+    --------
+    >>> with_params({"task": None, "detrend": True}, {"label": None})
+    {'detrend': True, 'label': None}
+    """
+    given = {k: v for k, v in options.items() if v is not None}
+    for name in others:
+        if name in given:
+            shown = name.replace("_", "-")
+            raise UsageError(f"{name} was given twice: by --{shown} and by --param.")
+    return {**given, **others}
+
+
+def number_or(text: str | None, kind: Any, name: str, *words: str) -> Any:
+    """Parse the value of an option: a number, or one of a few words."""
+    if text is None or text in words:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        allowed = " or ".join(["a number", *words])
+        raise UsageError(f"--{name} must be {allowed}; got {text!r}.") from None
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Refuse names that something does not have, and list those it has."""
+    listed = known if isinstance(known, list) else sorted(known)
+    for name in names:
+        if name not in listed:
+            close = get_close_matches(name, listed, 1)
+            others = f"; there are {', '.join(listed[:40])}."
+            hint = f". Did you mean {close[0]!r}?" if close else others
+            raise UsageError(what.replace("{}", name) + hint)

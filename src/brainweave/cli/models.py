@@ -1,0 +1,438 @@
+"""From options to aligners, and commands with models: fit, transform, add-subject."""
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brainweave._core.exceptions import warn_user
+from brainweave.cli import command as c
+from brainweave.cli import files
+from brainweave.cli.console import Console, UsageError
+
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
+
+# what people type -> the class at the top of the package
+METHODS = {
+    "gdm": "GDM",
+    "paper-gdm": "PaperGDM",
+    "gdmcv": "GDMCV",
+    "hyperalignment": "Hyperalignment",
+    "regularized-hyperalignment": "RegularizedHyperalignment",
+    "kernel-hyperalignment": "KernelHyperalignment",
+    "svd-hyperalignment": "SVDHyperalignment",
+    "srm": "SRM",
+    "detsrm": "DetSRM",
+    "robust-srm": "RobustSRM",
+    "semi-supervised-srm": "SemiSupervisedSRM",
+    "none": "NoAlignment",
+}
+SHORT = {  # as papers call them
+    "ha": "hyperalignment",
+    "rha": "regularized-hyperalignment",
+    "kha": "kernel-hyperalignment",
+    "svdha": "svd-hyperalignment",
+    "rsrm": "robust-srm",
+    "sssrm": "semi-supervised-srm",
+}
+SCHAEFER = [str(n) for n in range(100, 1001, 100)]
+# options that are parameters of aligners, in the order of a configuration file
+SHARED = ("n_components", "energy", "kernel", "graph", "random_state", "n_jobs")
+
+Model = Annotated[Path, typer.Argument(help="Model file.")]
+
+
+# -- aligners --------------------------------------------------------------------------
+
+
+def make_aligner(
+    method: str,
+    options: dict[str, Any] | None = None,
+    *,
+    lenient: bool = False,
+) -> Any:
+    """Make the aligner that options ask for.
+
+    Parameters
+    ----------
+    method : str
+        Its name on the command line.
+    options : dict of str to Any, optional
+        Options of the command, of which others than those of aligners are ignored;
+        None leaves the aligner's own default.
+    lenient : bool, default=False
+        Ignore shared options that the method does not have.
+
+    Returns
+    -------
+    aligner
+    """
+    import brainweave
+
+    name = method.lower().replace("_", "-")
+    class_name = METHODS.get(SHORT.get(name, name))
+    if class_name is None:
+        several = " (one; compare takes several)" if "," in method else ""
+        raise UsageError(
+            f"There is no method {method!r}; choose one of "
+            f"{', '.join(METHODS)}{several}."
+        )
+    cls = getattr(brainweave, class_name)
+    parameters = set(inspect.signature(cls).parameters)
+    options = options or {}
+    given = {name: options.get(name) for name in SHARED}
+    given["n_components"] = c.number_or(
+        given["n_components"], int, "n-components", "auto"
+    )
+    values = c.with_params(given, c.parse_params(options.get("param")))
+    if isinstance(values.get("energies"), list):  # TOML has no value that means none
+        values["energies"] = [None if e == "auto" else e for e in values["energies"]]
+    if "hp" in values:
+        if values.get("kernel", "linear") == "linear":
+            raise UsageError(
+                "hp is the parameter of a kernel that is not linear: choose one with "
+                "--kernel gaussian, quadratic or sigmoid."
+            )
+        values["kernel_params"] = {"hp": values.pop("hp")}
+    unknown = [n for n in values if n not in parameters]
+    for name in unknown:
+        if name == "n_jobs" or (lenient and name in SHARED):
+            del values[name]
+    unknown = [n.replace("_", "-") for n in unknown if n in values]
+    if class_name == "GDM" and {"energy", "solver"} & set(unknown):
+        raise UsageError(
+            f"--method gdm has no {unknown[0]}: the paper's model is paper-gdm."
+        )
+    c.refuse_unknown(unknown, sorted(parameters), f"{method} has no parameter '{{}}'")
+    aligner = cls(**values)
+    return by_region(aligner, options.get("parcels"), options.get("searchlight"))
+
+
+def resolved_options(aligner: Any) -> dict[str, Any]:
+    """Return the parameters of an aligner, defaults too, as options."""
+    # of an aligner that works region by region, those of a region
+    params = dict(getattr(aligner, "aligner", aligner).get_params(deep=False))
+    kernel_params = params.pop("kernel_params", None)
+    if isinstance(kernel_params, dict):
+        params["hp"] = kernel_params.get("hp")
+    simple = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, str))}
+    options: dict[str, Any] = {k: simple.pop(k) for k in SHARED if k in simple}
+    if "n_components" in options:
+        options["n_components"] = str(options["n_components"])
+    rest = [f"{k}={files.toml(v)}" for k, v in simple.items()]
+    return {**options, "param": rest} if rest else options
+
+
+def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
+    """Return the aligner, or one that applies it to every region of the brain."""
+    if parcels is not None and radius is not None:
+        raise UsageError("--parcels and --searchlight are two ways: choose one.")
+    whole = parcels is None and radius is None
+    if whole or type(aligner).__name__ == "NoAlignment":
+        return aligner
+    import brainweave
+
+    if radius is None:
+        return brainweave.Parcelwise(aligner, _atlas(str(parcels)))
+    if not radius > 0:
+        raise UsageError(f"--searchlight must be a radius above 0 mm; got {radius:g}.")
+    return brainweave.Searchlight(aligner, radius)
+
+
+def _atlas(parcels: str) -> Any:
+    from brainweave._core.exceptions import StudyError
+    from brainweave.study.spaces import load_image
+
+    path = Path(parcels)
+    name, _, number = parcels.lower().partition("-")
+    if name == "schaefer" and not path.exists():
+        from nilearn.datasets import fetch_atlas_schaefer_2018
+
+        if number not in SCHAEFER:
+            raise UsageError(
+                f"Schaefer's atlas has {', '.join(SCHAEFER)} parcels; got {parcels}."
+            )
+        # from nilearn's cache, or downloaded to it
+        path = Path(fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0).maps)
+    if not path.is_file():
+        raise UsageError(
+            "--parcels must be an atlas image, or schaefer-100; there is no "
+            f"{parcels!r}."
+        )
+    try:
+        return load_image(path)
+    except StudyError:
+        raise UsageError(
+            f"--parcels {parcels} is no image that nibabel can read."
+        ) from None
+
+
+def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
+    """Make the samples of all subjects correspond; record what is dropped."""
+    if how is None:
+        return study
+    from brainweave.evaluation.splits import match_study
+    from brainweave.study.provenance import describe_record
+
+    by = "stimuli" if how == "intersect" else "labels"
+    if any(getattr(s, by) is None for s in study):
+        raise UsageError(f"--match {how} needs the {by} of all samples.")
+    matched = match_study(study, how)
+    study.record = matched.record
+    console.note(f"--match {dict(describe_record(matched.record))['matching']}")
+    return matched
+
+
+class ProgressSubject:
+    """A subject that calls `tick` when its samples are read."""
+
+    def __init__(self, subject: Any, tick: Any) -> None:
+        from brainweave._core.workers import LocalCallback
+
+        self._subject, self._tick = subject, LocalCallback(tick)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of it while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._subject, name)
+
+    def data(self) -> Any:
+        """Read the samples."""
+        samples = self._subject.data()
+        self._tick(f"subject {self._subject.id}")
+        return samples
+
+
+def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
+    """Fit an aligner on a study with a bar that counts subjects."""
+    console.subject_ids = list(study.ids)
+    with console.stage("Reading and aligning subjects", len(study)) as tick:
+        return aligner.fit([ProgressSubject(s, tick) for s in study])
+
+
+# -- commands --------------------------------------------------------------------------
+
+
+def fit(
+    context: typer.Context,
+    study: c.StudyFolder,
+    *,
+    output: Annotated[
+        Path, c.option("Model file to write (.safetensors).", "--output", "-o")
+    ] = Path("model.safetensors"),
+    halves: c.AligningHalf = None,
+    method: c.Method = "gdm",
+    n_components: c.Components = None,
+    energy: c.Energy = None,
+    kernel: c.Kernel = None,
+    graph: c.Graph = None,
+    random_state: c.RandomState = None,
+    match: c.Match = None,
+    parcels: c.Parcels = None,
+    searchlight: c.Radius = None,
+    param: c.MethodParam = None,
+    n_jobs: c.Jobs = None,
+    dask: c.Dask = None,
+    memory_limit: c.MemoryLimit = None,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
+) -> None:
+    """Align the subjects of a study; write the model to one file.
+
+    With --method gdmcv the settings are chosen inside the study, and the best model is
+    written.
+    """
+    console: Console = context.obj
+    files.check_new_model(output)
+    aligner = make_aligner(method, context.params)
+    whole = files.open_study(study)
+    subjects = first_half(match_and_report(whole, match, console), halves)
+    model = fit_study(aligner, subjects, console)
+    search = model if hasattr(model, "best_estimator_") else None
+    resolved: dict[str, Any] = {}
+    if search is not None:
+        model = aligner = search.best_estimator_
+        resolved["method"] = "gdm" if type(model).__name__ == "GDM" else "paper-gdm"
+    resolved |= {"param": None, **resolved_options(aligner)}
+    options = files.used_options(console, **resolved)
+    made = files.provenance(
+        "fit",
+        options,
+        subjects.ids,
+        study=subjects.name,
+        study_fingerprint=whole.fingerprint(),
+        seconds=dict(console.seconds),
+        warnings=list(console.warnings),
+    )
+    files.save_model(model, output, made, console)
+    if search is not None:
+        _report_search(search, console)
+    console.result(f"{output}: {summarize_model(model)}")
+
+
+def _report_search(search: Any, console: Console) -> None:
+    """Print the settings that a search chose; warn of those at the edge."""
+    best = {k: v for k, v in search.best_params_.items() if v is not None}
+    shown = ", ".join(f"{name} {value}" for name, value in best.items())
+    console.result(
+        f"Best of {len(search.cv_results_['params'])}: {shown}; accuracy "
+        f"{search.best_score_:.3f}, chosen on these data and so too high: score it "
+        "with brainweave compare --method gdmcv"
+    )
+    for name in ("energy", "n_components"):
+        tried = [params[name] for params in search.cv_results_["params"]]
+        numbers = sorted({v for v in tried if isinstance(v, (int, float))})
+        chosen = best.get(name)
+        if len(numbers) < 2 or (name == "energy" and chosen == 1):
+            continue  # nothing is beyond the most there is
+        for edge, which in ((numbers[0], "least"), (numbers[-1], "most")):
+            if chosen == edge:
+                warn_user(
+                    f"{name} {chosen} is the {which} that was tried: values beyond it "
+                    "may be better.",
+                )
+
+
+def first_half(study: "Study", by: str | None) -> "Study":
+    """Return the half of a study that aligns, or all of it."""
+    if by is None:
+        return study
+    if by not in ("category", "run"):
+        raise UsageError(f"--halves must be category or run; got {by!r}.")
+    return study.split_halves(by)[0]  # type: ignore[arg-type]
+
+
+def summarize_model(model: Any) -> str:
+    """Describe a model in a sentence or two, and whether alignment worked."""
+    from brainweave.aligners.check.alignment_check import stored_check
+
+    text = (
+        f"{type(model).__name__} of {model.n_subjects_} subjects, "
+        f"{model.n_components_} shared features"
+    )
+    check = stored_check(model)
+    # a model of another method that comes from a file never knows
+    known = check.available or hasattr(model, "component_summary")
+    return f"{text}. {check.verdict}" if known else text
+
+
+def transform(
+    context: typer.Context,
+    model: Model,
+    study: c.StudyFolder,
+    out: Annotated[Path, typer.Argument(help="Study folder to make.")],
+    *,
+    only_new: Annotated[
+        bool,
+        c.option(
+            "Write only the samples that did not take part in the alignment.",
+            "--only-new",
+        ),
+    ] = False,
+    subjects: c.Subjects = None,
+    overwrite: c.Overwrite = False,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
+) -> None:
+    """Map samples into the shared space; write them as a study of shared features.
+
+    Subjects of the study are found in the model by their ids. The tables of the samples
+    have a column "aligned": 1 where a sample took part in the alignment. Scoring those
+    would be circular, so compare refuses them. Fit with --halves to have others.
+    """
+    from brainweave.study.shared import transform_study
+
+    console: Console = context.obj
+    files.check_new_folder(out, overwrite)
+    fitted, ids, made = files.load_model(model, subjects)
+    people = files.open_study(study)
+    fingerprint = people.fingerprint()
+    averaged = (made.get("options") or {}).get("match") == "average"
+    with console.stage("Mapping subjects", len(people)) as tick:
+        shared = transform_study(
+            fitted,
+            people,
+            ids=ids,
+            only_new=only_new,
+            all_aligned=averaged and made.get("study_fingerprint") == fingerprint,
+            tick=tick,
+        )
+    files.save_study(
+        shared,
+        out,
+        console,
+        made_from={
+            "source_fingerprint": fingerprint,
+            "model_fingerprint": made.get("study_fingerprint"),
+        },
+        overwrite=overwrite,
+    )
+    n_all = sum(s.n_samples for s in people)
+    n_aligned = (
+        n_all - sum(s.n_samples for s in shared)
+        if only_new
+        else sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
+    )
+    which = "left out" if only_new else "marked as aligned"
+    console.result(
+        f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features; "
+        f"{n_aligned} of {n_all} samples took part in the alignment and are {which}"
+    )
+    if n_aligned == n_all:
+        warn_user(
+            f"All {n_all} samples took part in the alignment, so that nothing can be "
+            "tested on their features: noise would score near 100 %. Align with a part "
+            "of them: brainweave fit --halves run.",
+        )
+
+
+def add_subject(
+    context: typer.Context,
+    model: Model,
+    study: c.StudyFolder,
+    *,
+    subject: Annotated[
+        list[str] | None,
+        c.option("Who joins; all subjects the model lacks by default."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        c.option("Model file to write; default: the same.", "--output", "-o"),
+    ] = None,
+    halves: c.AligningHalf = None,
+    subjects: c.Subjects = None,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
+) -> None:
+    """Let new subjects join a model without fitting it again.
+
+    The maps of the subjects that are in the model do not change.
+    """
+    from brainweave.study.shared import add_subjects
+
+    console: Console = context.obj
+    target = model if output is None else output
+    files.check_new_model(target)
+    fitted, ids, made = files.load_model(model, subjects)
+    people = files.open_study(study)
+    wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
+    joining = wanted or [id for id in people.ids if id not in ids]
+    for id in joining:
+        if id in ids:
+            raise UsageError(f"Subject {id!r} is in the model already.")
+    if not joining:
+        raise UsageError("Every subject of the study is in the model already.")
+    new = first_half(people.subset(subjects=joining), halves)
+    fitted.ids_ = list(ids)
+    with console.stage("Joining subjects", len(new)) as tick:
+        add_subjects(fitted, new, tick=tick)
+    options = files.used_options(console, subject=joining, output=target)
+    origin = files.provenance(
+        "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
+    )
+    # a model of several studies has the fingerprint of none
+    origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
+    files.save_model(fitted, target, {**made, **origin}, console)
+    console.result(f"{target}: {summarize_model(fitted)}; joined: {', '.join(joining)}")

@@ -1,0 +1,239 @@
+"""Read a study from files or a folder of any supported format."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_option
+from brainweave.study.spaces import read_table
+from brainweave.study.study import Study
+
+__all__ = ["load_study"]
+
+FORMATS = {
+    **{"bids": "BIDS", "nifti": "NIfTI", "cifti": "CIFTI", "gifti": "GIfTI"},
+    **{"matlab": "MATLAB", "openfmri": "OpenfMRI", "study": "study"},
+}
+IMAGES = ("nifti", "cifti", "gifti")
+ENDINGS = {
+    "matlab": (".mat",),
+    "cifti": (".dtseries.nii", ".dscalar.nii"),
+    "gifti": (".gii",),
+    "nifti": (".nii", ".nii.gz"),
+}
+LONGEST_LABEL = 1000  # characters
+# of each format, options that it has no use for, and why
+_EVENTS = ("task", "space", "samples", "label", "ignore", "keep", "confounds")
+_NO_BIDS = dict.fromkeys(_EVENTS, "it needs a BIDS dataset.")
+USELESS: dict[str, dict[str, str]] = {
+    "bids": {"labels": "BIDS datasets bring their labels in events files."},
+    "openfmri": {
+        "labels": "OpenfMRI datasets bring their labels in onset files.",
+        "space": "OpenfMRI datasets have no spaces.",
+    },
+    **dict.fromkeys(IMAGES, _NO_BIDS),
+}
+
+
+def load_study(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    format: str = "auto",
+    subjects: Sequence[str] | None = None,
+    labels: str | PathLike[str] | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Study:
+    """Read a study from files or a folder of any supported format.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        A BIDS, OpenfMRI or study folder, or the MATLAB, NIfTI, CIFTI or GIfTI files of
+        all subjects, whose names begin with their ids.
+    format : str, default="auto"
+        "bids", "nifti", "cifti", "gifti", "matlab", "openfmri" or "study"; "auto" finds
+        out from the names of the files.
+    subjects : sequence of str, optional
+        Ids of the subjects to read, with or without ``sub-``; by default all.
+    labels : path, optional
+        Labels of samples, for formats that have none: a ``.tsv`` table with columns
+        ``label`` and, if subjects differ, ``subject``; or a ``.mat`` file for MATLAB.
+    name : str, optional
+        Name of the study.
+    **options
+        Those of the format's own function, such as :func:`brainweave.load_bids`.
+
+    Returns
+    -------
+    Study
+    """
+    import brainweave
+
+    listed = [paths] if isinstance(paths, str | PathLike) else paths
+    inputs = [Path(path) for path in listed]
+    kind = _format_of(inputs, format)
+    given = {"subjects": subjects, "labels": labels, "name": name, **options}
+    given = {k: v for k, v in given.items() if v is not None or k in options}
+    for option, reason in USELESS.get(kind, {}).items():
+        if given.get(option) is not None:
+            raise InputError(
+                f"{option} cannot be used here: {reason}", parameter=option
+            )
+    source: Any = inputs
+    if kind in IMAGES:
+        source = _images_by_subject(inputs, given)
+    elif kind != "matlab":
+        if len(inputs) != 1 or not inputs[0].is_dir():
+            raise InputError(
+                f"A {FORMATS[kind]} dataset is one folder; got {len(inputs)} paths."
+            )
+        source = inputs[0]
+    if kind == "study":
+        return _open_study(source, given)
+    if kind == "openfmri" and "task" in given:
+        if not str(given["task"]).isdigit():
+            message = f"task must be a number; got {given['task']!r}."
+            raise InputError(message, parameter="task")
+        given["task"] = int(given["task"])
+    if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
+        given["labels"] = _read_labels(Path(labels))
+    loader = getattr(brainweave, f"load_{kind}")
+    known = option_names(loader)[1:]
+    for option in given:
+        if option not in known:
+            close = get_close_matches(option, known, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"They have {known}."
+            raise InputError(
+                f"{FORMATS[kind]} files have no option {option!r}. {hint}",
+                parameter=option,
+            )
+    study: Study = call_with(loader, source, **given)
+    if labels is not None and study.record is not None:
+        study.record["settings"]["labels"] = Path(labels).name
+    return study
+
+
+def _settings_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the kinds of settings objects that a function takes, by parameter."""
+    hints = get_type_hints(function).items()
+    return {n: k for n, hint in hints for k in get_args(hint) if is_dataclass(k)}
+
+
+def option_names(function: Callable[..., Any]) -> list[str]:
+    """List the options of a function, with the fields of settings that it takes."""
+    kinds, names = _settings_of(function), []
+    for name in inspect.signature(function).parameters:
+        names += [f.name for f in fields(kinds[name])] if name in kinds else [name]
+    return names
+
+
+def call_with(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function with options, some of which are fields of its settings."""
+    for parameter, kind in _settings_of(function).items():
+        names = [field.name for field in fields(kind) if field.name in options]
+        if names:
+            options[parameter] = kind(**{name: options.pop(name) for name in names})
+    return function(*args, **options)
+
+
+def _images_by_subject(inputs: list[Path], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the files of each subject that is wanted."""
+    if options.get("mask") == "common":
+        raise InputError("mask='common' needs a BIDS dataset; name an image file.")
+    paths: dict[str, list[Path]] = {}
+    for path in inputs:
+        paths.setdefault(_subject_id(path), []).append(path)
+    wanted = options.pop("subjects", None) or list(paths)
+    ids = [id.removeprefix("sub-") for id in wanted]
+    for id in ids:
+        if id not in paths:
+            raise InputError(
+                f"There is no file of subject {id!r}; there are {', '.join(paths)}."
+            )
+    return {id: paths[id] for id in ids}
+
+
+def _format_of(inputs: list[Path], form: str) -> str:
+    """Return the format given, or for "auto" that of the names and neighbours."""
+    for path in inputs:
+        if not path.exists():
+            raise InputError(f"There is no {str(path)!r}. Check the path.")
+    check_option("format", form, ["auto", *FORMATS], owner="load_study")
+    if form != "auto":
+        return form
+    for kind, endings in ENDINGS.items():
+        if all(path.name.lower().endswith(endings) for path in inputs):
+            return kind
+    if len(inputs) == 1 and inputs[0].is_dir():
+        folder = inputs[0]
+        patterns = {"study": "study.json", "bids": "sub-*", "openfmri": "sub[0-9]*"}
+        for kind, pattern in patterns.items():
+            if any(folder.glob(pattern)):
+                return kind
+        endings = (".mat", ".nii", ".nii.gz", ".gii")
+        names = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
+        if names:
+            raise InputError(
+                f"'{folder}' is a folder with files such as '{names[0]}': name the "
+                "files themselves."
+            )
+    raise InputError(
+        f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
+        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor files that all end in "
+        ".mat, .nii, .nii.gz or .gii. Name it with format=..."
+    )
+
+
+def _subject_id(path: Path) -> str:
+    """Take the subject's id from a file's name.
+
+    Examples
+    --------
+    >>> _subject_id(Path("sub-07_task-faces_run-1_bold.nii.gz"))
+    '07'
+    >>> _subject_id(Path("anna.nii.gz"))
+    'anna'
+    """
+    stem = path.name
+    for ending in (".gz", ".nii", ".gii", ".dtseries", ".dscalar", ".func"):
+        stem = stem.removesuffix(ending)
+    stem = stem.replace("_hemi-L", "").replace("_hemi-R", "")
+    return stem.split("_")[0].removeprefix("sub-") if stem[:4] == "sub-" else stem
+
+
+def _open_study(folder: Path, options: dict[str, Any]) -> Study:
+    study = Study.open(folder)
+    wanted, name = options.pop("subjects", None), options.pop("name", None)
+    if options:
+        raise InputError(f"A study folder is copied without {', '.join(options)}.")
+    if wanted is not None:
+        study = study.subset(subjects=wanted)
+    if name is not None:
+        study.name = name
+    return study
+
+
+def _read_labels(path: Path) -> Any:
+    """Read a table with columns label and, if subjects differ, subject."""
+    if not path.is_file():
+        raise InputError(f"There is no file {str(path)!r} with labels.")
+    table = read_table(path, dtype=str, keep_default_na=False)
+    if not len(table) or "label" not in table:
+        raise InputError(f"{str(path)!r} must be a .tsv table with a column 'label'.")
+    table = table.fillna("")  # of rows that end early
+    longest = max(table["label"], key=len)
+    if len(longest) > LONGEST_LABEL:
+        raise InputError(
+            f"{str(path)!r} has a label of {len(longest)} characters, which begins "
+            f"{longest[:20]!r}. Check its quotation marks and tabs."
+        )
+    if "subject" not in table:
+        return table["label"].tolist()
+    groups = table.groupby(table["subject"].str.removeprefix("sub-"), sort=False)
+    return {id: labels.tolist() for id, labels in groups["label"]}

@@ -1,0 +1,107 @@
+"""Studies in the shared space of a fitted model, and subjects that join it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brainweave._core.exceptions import InputError
+from brainweave.study.study import Study, Subject
+
+__all__ = ["add_subjects", "transform_study"]
+
+
+def transform_study(
+    model: Any,
+    study: Study,
+    *,
+    ids: Sequence[str] | None = None,
+    only_new: bool = False,
+    all_aligned: bool = False,
+    tick: Callable[[str], None] | None = None,
+) -> Study:
+    """Map the samples of a study into the shared space of a model.
+
+    Samples that took part in the alignment are marked as aligned, since scoring them
+    would be circular.
+
+    Parameters
+    ----------
+    model : aligner
+        Fitted on these subjects, or more.
+    study : Study
+        The samples; subjects are found in the model by their ids.
+    ids : sequence of str, optional
+        Ids of the model's subjects; by default those it was fitted with.
+    only_new : bool, default=False
+        Leave out samples that took part in the alignment.
+    all_aligned : bool, default=False
+        Whether all samples took part, as after averaging, which hides single ones.
+    tick : callable, optional
+        Called with the id of each subject that is done.
+
+    Returns
+    -------
+    Study
+        Shared features in place of voxels.
+    """
+    known = list(ids if ids is not None else model.ids_ or [])
+    unknown = [id for id in study.ids if id not in known]
+    if unknown:
+        raise InputError(
+            f"The model does not know subject {unknown[0]!r}; it has "
+            f"{', '.join(known)}. A new one joins by add_subjects."
+        )
+    shared = []
+    for s in study:
+        samples, position = s.data(), known.index(s.id)
+        features = model.maps_[position].transform(samples, name=f"Subject {s.id!r}")
+        flags = model._took_part(samples, position)
+        if all_aligned and model._joins_samples:
+            flags[:] = True
+        if s.aligned is not None:
+            flags |= s.aligned
+        if only_new and flags.all():
+            raise InputError(
+                f"All {len(flags)} samples of subject {s.id!r} took part in the "
+                "alignment. Fit on a part of them: study.split_halves('run')."
+            )
+        names = ("labels", "runs", "onsets", "stimuli")
+        metadata = {name: getattr(s, name) for name in names}
+        new = Subject(s.id, features, aligned=flags, **metadata)
+        shared.append(new.select(~flags) if only_new else new)
+        if tick is not None:
+            tick(s.id)
+    return Study(shared, f"{study.name}, shared features" if study.name else "")
+
+
+def add_subjects(
+    model: Any, study: Study, *, tick: Callable[[str], None] | None = None
+) -> None:
+    """Let the subjects of a study join a model; the maps of the others do not change.
+
+    Parameters
+    ----------
+    model : aligner
+        Fitted; it is changed in place.
+    study : Study
+        The aligning samples of subjects that the model does not have.
+    tick : callable, optional
+        Called with the id of each subject that has joined.
+    """
+    local = getattr(model, "aligner", model)  # of one region
+    by_row = local.get_params(deep=False).get("graph") == "time"
+    for s in study:
+        y = local._y_of(s)
+        if y is None and by_row:
+            y = list(range(s.n_samples))
+        new = model.fit_new_subject(s, y)
+        model.maps_ = [*model.maps_, new.detach()]
+        model.n_subjects_ = len(model.maps_)
+        for name in ("coef", "mixing"):
+            arrays, array = vars(model).get(f"{name}_"), getattr(new, name)
+            if isinstance(arrays, list) and array is not None:
+                setattr(model, f"{name}_", [*arrays, array])
+        vars(model).pop("bases_", None)
+        if model.ids_ is not None:
+            model.ids_ = [*model.ids_, s.id]
+        if tick is not None:
+            tick(s.id)

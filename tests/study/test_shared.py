@@ -1,0 +1,58 @@
+"""Studies in the shared space, subjects that join, and files of any format."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import brainweave as bw
+
+
+@pytest.fixture(scope="module")
+def study():
+    return bw.simulate_study(n_subjects=4, n_voxels=(50, 60), categories=3, n_runs=2)
+
+
+def test_a_study_is_mapped_and_remembers_which_samples_aligned(study):
+    aligning, other = study.split_halves("run")
+    model = bw.GDM(2).fit(aligning)
+    shared = bw.transform_study(model, study)
+    assert shared.ids == study.ids
+    for s, want, flags in zip(
+        shared, model.transform(study), model.took_part(study), strict=True
+    ):
+        assert_allclose(s.data(), want, rtol=0, atol=1e-12)
+        assert s.aligned.tolist() == flags.tolist()
+    new = bw.transform_study(model, study, only_new=True)
+    assert [s.n_samples for s in new] == [s.n_samples for s in other]
+    assert not any(s.aligned.any() for s in new)
+    with pytest.raises(bw.InputError, match="took part in the alignment"):
+        bw.transform_study(model, aligning, only_new=True)
+    three = bw.GDM(2).fit(aligning.subset(subjects=["01", "02", "03"]))
+    with pytest.raises(bw.InputError, match="does not know subject '04'"):
+        bw.transform_study(three, study)
+
+
+def test_subjects_join_without_changing_the_others(study):
+    three = study.subset(subjects=["01", "02", "03"])
+    model = bw.GDM(2).fit(three)
+    before = [map_.weights for map_ in model.maps_]
+    want = model.fit_new_subject(study["04"]).weights
+    bw.add_subjects(model, study.subset(subjects=["04"]))
+    assert model.ids_ == study.ids
+    assert model.n_subjects_ == 4
+    for map_, weights in zip(model.maps_, [*before, want], strict=True):
+        assert_allclose(map_.weights, weights, rtol=0, atol=1e-12)
+
+
+def test_files_are_read_by_their_kind(study, tmp_path):
+    study.save(tmp_path / "study")
+    copied = bw.load_study(tmp_path / "study", subjects=["02"], name="one")
+    assert (copied.ids, copied.name) == (["02"], "one")
+    study.to_bids(tmp_path / "bids")
+    read = bw.load_study([tmp_path / "bids"])
+    assert read.ids == study.ids
+    np.save(tmp_path / "x.npy", np.eye(3))
+    with pytest.raises(bw.InputError, match="is not clear"):
+        bw.load_study(tmp_path / "x.npy")
+    with pytest.raises(bw.InputError, match="format of load_study must be one of"):
+        bw.load_study(tmp_path / "bids", format="vhs")
