@@ -1,5 +1,6 @@
 """The code that CONTRIBUTING.md shows works, and is short."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -20,11 +21,16 @@ def shown(heading):
     return re.search(r"^```(?:python|diff)\n(.*?)^```", section, re.M | re.S)[1]
 
 
-def defined(heading, name):
-    """Run the code of a section and return what it defines."""
-    space = {}
-    exec(compile(shown(heading), "CONTRIBUTING.md", "exec"), space)
-    return space[name]
+@pytest.fixture
+def defined(tmp_path, monkeypatch):
+    """Return a function that imports the code of a section as a module."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def get(heading, name):
+        (tmp_path / f"shown_{name}.py").write_text(shown(heading), encoding="utf-8")
+        return getattr(importlib.import_module(f"shown_{name}"), name)
+
+    return get
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,7 @@ def test_every_example_has_at_most_40_lines(heading):
     assert len(shown(heading).splitlines()) <= 40
 
 
-def test_the_measure_scores_folds_and_grids(tmp_path):
+def test_the_measure_scores_folds_and_grids(defined, tmp_path):
     measure = defined("a measure", "FeatureAgreement")()
     rng = np.random.default_rng(0)
     story = rng.normal(size=(60, 3))
@@ -50,7 +56,7 @@ def test_the_measure_scores_folds_and_grids(tmp_path):
         measure.check(bw.split_study([X[0][:-2], *X[1:]]))
 
 
-def test_the_reader_reads_what_was_written(tmp_path):
+def test_the_reader_reads_what_was_written(defined, tmp_path):
     load_npz = defined("a reader", "load_npz")
     study = bw.simulate_study(n_subjects=2, categories=3, n_voxels=20, random_state=0)
     for s in study:
