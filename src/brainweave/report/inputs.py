@@ -1,6 +1,6 @@
-"""Put together what a report is about, and refuse what does not belong together."""
+"""The inputs of a report, checked to be of one study."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +20,6 @@ from brainweave.plotting.results import (
 )
 from brainweave.plotting.style import clean_text, name_subjects, span
 
-SIGNIFICANT = 0.05
-
 
 @dataclass
 class Inputs:
@@ -34,7 +32,7 @@ class Inputs:
     names: list[str] = field(default_factory=list)  # of the subjects
     sequences: Sequences | None = None  # labels and runs of the samples
     shared: list[NDArray[np.float64]] | None = None  # features of each subject
-    drawn: str = "given"  # or features of samples that did "not align", or "aligned"
+    drawn: str = "aligned"  # whether these samples did "not align"
     method: str = ""  # class of the model
     check: AlignmentCheck | None = None  # on samples that did not align
     notes: list[str] = field(default_factory=list)  # how these fit together
@@ -71,7 +69,7 @@ class Inputs:
         return max(of_model or aligned or members, key=lambda m: m.mean)
 
 
-def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) -> Inputs:
+def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
     """Return the arguments of a report, checked against each other."""
     method = "" if model is None else type(model).__name__
     if config is None:
@@ -106,11 +104,9 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
         found = None if study is None else alignment_check(model, study)
         useful = found is not None and found.available
         inputs.check = found if useful else alignment_check(model)
-    if shared is None and model is not None:
-        inputs.drawn, shared = _default_features(inputs)
-    if shared is not None:
-        inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
-        _check_shared(inputs, inputs.shared)
+        inputs.drawn, shared = _features_to_draw(inputs)
+        if shared is not None:
+            inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
     return inputs
 
 
@@ -128,7 +124,7 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
     return Sequences(list(names), labels, [[None] * len(values) for values in labels])
 
 
-def _default_features(inputs: Inputs) -> tuple[str, Any]:
+def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:
     """Return which kind of samples is drawn (see Inputs), and their features."""
     model, held = inputs.model, None if inputs.check is None else inputs.check.features
     if held is not None and all(np.isfinite(a).all() for a in held):
@@ -145,26 +141,6 @@ def _default_features(inputs: Inputs) -> tuple[str, Any]:
     return "aligned", None
 
 
-def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
-    inputs.names = inputs.names or name_subjects(None, len(arrays))
-    if len(arrays) != len(inputs.names):
-        raise InputError(
-            f"shared has {len(arrays)} arrays for {len(inputs.names)} subjects."
-        )
-    for i, array in enumerate(arrays):
-        if array.ndim != 2 or array.shape[1] != arrays[0].shape[1]:
-            raise InputError(
-                f"shared[{i}] must be samples x features like shared[0] "
-                f"{arrays[0].shape}; got shape {array.shape}."
-            )
-        n = None if inputs.sequences is None else inputs.sequences.lengths[i]
-        if n is not None and len(array) != n:
-            raise InputError(
-                f"shared[{i}] has {len(array)} samples, subject {inputs.names[i]!r} of "
-                f"the study has {n}."
-            )
-
-
 # -- whether all are of the same study -------------------------------------------------
 
 
@@ -173,8 +149,7 @@ def check_same_study(
 ) -> list[str]:
     """Refuse what is of different studies; return what else a reader must know.
 
-    Fingerprints decide where both sides have one; else ids, categories and numbers of
-    samples must be possible.
+    Fingerprints decide if both sides have one, else the ids of the subjects.
     """
     notes = []
     fingerprint = study.fingerprint() if hasattr(study, "fingerprint") else None
@@ -244,23 +219,6 @@ def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
         raise InputError(
             f"The result {scored.name!r} is of another study than the one given, or of "
             "an older state of it. Score the study again, or give the study it is of."
-        )
-    labels = [s.labels for s in study if s.labels is not None]
-    labels_seen = {str(v) for values in labels for v in np.asarray(values, object)}
-    others = [
-        c for c in getattr(scored.result, "categories", ()) if str(c) not in labels_seen
-    ]
-    if labels and others:
-        raise InputError(
-            f"The result {scored.name!r} is of another study: it has the category "
-            f"{clean_text(others[0])!r}, which the study given does not have."
-        )
-    halves = {fold["half"] for fold in scored.folds if "half" in fold}
-    n_tested = sum(int(fold.get("n_test") or 0) for fold in scored.folds)
-    if n_tested > sum(have.values()) * max(1, len(halves)):
-        raise InputError(
-            f"The result {scored.name!r} is of another study: it tested more samples "
-            "than the study given has."
         )
     if not fewer:
         return []

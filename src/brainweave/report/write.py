@@ -10,11 +10,10 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from warnings import WarningMessage
 
 from markupsafe import Markup
@@ -23,22 +22,24 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
 from brainweave._core.validation import check_int
 from brainweave._core.version import __version__
-from brainweave.evaluation.comparison import compare_results
-from brainweave.plotting.results import UNALIGNED, Scored, Sequences, method_label
+from brainweave.evaluation.comparison import (
+    SIGNIFICANT,
+    UNALIGNED,
+    Verdict,
+    above_chance,
+    compare_results,
+    judge_alignment,
+)
+from brainweave.plotting.results import Scored, Sequences, method_label
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
-from brainweave.report.evidence import (
-    Tested,
-    above_chance,
-    data_section,
-    interval,
-    results_section,
-)
-from brainweave.report.inputs import SIGNIFICANT, Inputs, gather
+from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
+    data_section,
     details_section,
     maps_section,
     model_section,
+    results_section,
     space_section,
 )
 from brainweave.study.provenance import describe_record
@@ -56,7 +57,6 @@ def write_report(
     results: Any = None,
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
-    shared: Any = None,
     warnings: Iterable[Any] = (),
     seconds: Mapping[str, float] | None = None,
     n_maps: int = 3,
@@ -82,9 +82,6 @@ def write_report(
         All settings; default: the parameters of the model.
     title : str
         Heading of the report.
-    shared : list of arrays of shape (n_samples_i, n_components), optional
-        Shared features to draw; default: those of the aligning samples under models
-        that were fitted without them, or, where that cannot be, those of the study.
     warnings : iterable of str or warnings.WarningMessage, optional
         What was warned of on the way; shown with what the report itself finds.
     seconds : mapping of str to float, optional
@@ -118,9 +115,7 @@ def write_report(
         )
     check_int("n_maps", n_maps, minimum=0, owner="write_report")
     check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
-    inputs = gather(
-        study=study, model=model, results=results, config=config, shared=shared
-    )
+    inputs = gather(study=study, model=model, results=results, config=config)
     if study is None and model is None and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
     maps = maps_section(inputs, n_maps, n_map_subjects)
@@ -159,18 +154,8 @@ def write_report(
 # -- the first screen ------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What to believe ("good", "bad" or "open"), and why."""
-
-    kind: str
-    title: str
-    reasons: list[str]
-
-
-@dataclass(frozen=True)
-class Headline:
-    """A number worth a large font, what it is, and what it must be seen against."""
+class Headline(NamedTuple):
+    """A number of the first screen, its name, and what to compare it with."""
 
     value: str
     name: str
@@ -178,90 +163,14 @@ class Headline:
 
 
 def give_verdict(inputs: Inputs) -> Verdict | None:
-    """Judge by accuracy on left-out subjects and by what the model does on new samples.
-
-    Nothing is claimed without a test: a result without a p-value decides nothing.
-    """
-    evidence: list[bool | None] = []
-    reasons = []
+    """Judge the first protocol that has a method which aligns, and the model."""
     for _, members in inputs.panels:
         scored = inputs.main_result(members)
         if not scored.aligns_nothing:
-            judged = [_judge_accuracy(inputs, scored, members)]
-            judged += _judge_gain(scored, members)
-            evidence += [answer for answer, _ in judged]
-            reasons += [reason for _, reason in judged]
-            break
-    if inputs.check is not None:
-        evidence.append(inputs.check.worked)
-        reasons.append(inputs.check.verdict)
-    if not evidence:
-        return None
-    if True in evidence and False in evidence:
-        return Verdict("open", "Unclear whether alignment worked", reasons)
-    for answer, kind, title in (
-        (True, "good", "Alignment worked"),
-        (False, "bad", "No evidence of a shared space"),
-    ):
-        if answer in evidence:
-            # what the title says is not said again
-            short = [reason.removeprefix(f"{title}: ") for reason in reasons]
-            return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked cannot be told", reasons)
-
-
-def _judge_accuracy(
-    inputs: Inputs, scored: Scored, members: list[Scored]
-) -> tuple[bool | None, str]:
-    """Say whether an accuracy is above chance; None if that was not, or cannot be."""
-    details, between = [scored.protocol] if scored.protocol else [], interval(scored)
-    if between is not None:
-        ends = " to ".join(map(percent, between))
-        details.append(f"95 % interval over subjects {ends}")
-    where = f" ({'; '.join(details)})" if details else ""
-    text = (
-        f"With {scored.shown(members)}, {percent(scored.mean)} of the samples of "
-        f"left-out subjects are classified correctly{where}; chance"
-        f"{_chance_meant(scored, ', ', ',')} is {percent(scored.chance)}"
-    )
-    rivals = [m for m in members if not m.aligns_nothing and m is not scored]
-    test = above_chance(scored, *([] if scored.method == inputs.method else rivals))
-    if test is None:
-        return None, f"{text}. This was not tested, so it alone decides nothing."
-    if not test.can_tell:
-        few = "Too few subjects, or permutations, to tell whether that is above chance"
-        return None, f"{text}. {few} ({test})."
-    above = test.p < SIGNIFICANT
-    return above, f"{text}: {'above' if above else 'not above'} chance ({test})."
-
-
-def _judge_gain(scored: Scored, members: list[Scored]) -> list[tuple[bool | None, str]]:
-    """Say whether aligning beats not aligning; nothing where that was not scored."""
-    named = [(m.shown(members), m) for m in members]
-    mine = scored.shown(members)
-    for pair in compare_results(named):
-        names = {pair.better, pair.other}
-        if mine not in names or UNALIGNED not in names:
-            continue
-        how = f"two-sided sign flips over {pair.n_subjects} subjects"
-        if len(members) > 2:
-            how += ", corrected for all pairs of methods"
-        test = Tested(pair.p, pair.smallest_p, how)
-        side = "higher" if pair.better == mine else "lower"
-        points = f"{100 * pair.difference:.1f} percentage points {side}"
-        text = f"With {mine}, accuracy is {points} than {UNALIGNED} ({test})"
-        if not test.can_tell:
-            return [(None, f"{text}: too few subjects to tell them apart.")]
-        differs = test.p < SIGNIFICANT
-        told = "" if differs else ", which may be chance"
-        return [(differs and side == "higher", f"{text}{told}.")]
-    return []
-
-
-def _chance_meant(scored: Scored, before: str, after: str) -> str:
-    """Say which chance is meant, where the result says so."""
-    meant = getattr(scored.result, "chance_is", "")
-    return f"{before}{meant}{after}" if meant else ""
+            named = {m.shown(members): m for m in (*members, scored)}
+            mine = scored.shown(members) if scored.method == inputs.method else None
+            return judge_alignment(named, inputs.check, method=mine)
+    return judge_alignment({}, inputs.check)
 
 
 def headlines(inputs: Inputs) -> list[Headline]:
@@ -269,13 +178,14 @@ def headlines(inputs: Inputs) -> list[Headline]:
     found = []
     for protocol, members in inputs.panels:
         scored = inputs.main_result(members)
-        chance = percent(scored.chance) + _chance_meant(scored, " (", ")")
+        chance = percent(scored.chance)
+        chance += f" ({scored.chance_is})" if scored.chance_is else ""
         note = f"{scored.shown(members)}; chance {chance}"
         baseline = [m for m in members if m.aligns_nothing]
         if baseline and not scored.aligns_nothing:
             note += f", {UNALIGNED} {percent(baseline[0].mean)}"
-        if scored.p is not None:
-            note += f", p = {scored.p:.2g}"
+        if scored.p_value is not None:
+            note += f", p = {scored.p_value:.2g}"
         if protocol == "joint":
             note += "; this protocol favours the test subjects"
         what = ", ".join(filter(None, ("accuracy", protocol)))
@@ -323,8 +233,8 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         texts += _missing_categories(inputs.sequences)
     for protocol, members in inputs.panels:
         for scored in members:
-            if scored.p is not None and scored.p > SIGNIFICANT:
-                values = {"shown": scored.shown(members), "p": scored.p}
+            if scored.p_value is not None and scored.p_value > SIGNIFICANT:
+                values = {"shown": scored.shown(members), "p": scored.p_value}
                 where = protocol or "classification"
                 texts.append(templates["not_above"].format(protocol=where, **values))
     # a warning raised while fitting is often also found here
@@ -358,9 +268,8 @@ def _list_some(names: list[str]) -> str:
 # -- the methods paragraph -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Methods:
-    """The paragraph and the references it cites, in order."""
+class Methods(NamedTuple):
+    """The methods paragraph and the references it cites, in order."""
 
     paragraph: str
     references: list[str]
@@ -394,8 +303,8 @@ class _Citations:
             details = []
             if len(scored.scores) > 1:
                 details.append(f"SD {percent(float(scored.scores.std()))}")
-            if scored.p is not None:
-                details.append(f"permutation p = {scored.p:.3g}")
+            if scored.p_value is not None:
+                details.append(f"permutation p = {scored.p_value:.3g}")
             short = TEXTS["methods"].get(scored.method, ("", ""))[1]
             if short and short not in self.used:
                 details.append(self.cite(short))
@@ -470,14 +379,14 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
 def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:
     """Yield a sentence for each kind of test whose p-values the report shows."""
     texts = TEXTS["tests"]
-    permuted = [r for r in inputs.results if r.p is not None]
+    permuted = [r for r in inputs.results if r.p_value is not None]
     counts = {r.design.get("n_permutations") for r in permuted}
     if permuted:
         n = counts.pop() if len(counts) == 1 else None
         yield texts["permutations"].format(times=f" {n} times" if n else "")
         if any(len({f.get("half") for f in r.folds}) > 1 for r in permuted):
             yield texts["combined"].format(cite("Liu & Xie, 2020"))
-    rest = [r for r in inputs.results if r.p is None and r.protocol == "held-out"]
+    rest = [r for r in inputs.results if r.p_value is None and r.protocol == "held-out"]
     if any(above_chance(r) for r in rest):
         yield texts["flips"]
     panels = ([(m.name, m) for m in members] for _, members in inputs.panels)
