@@ -164,9 +164,7 @@ def test_shared_space_draws_every_sample_once(color_by):
     rng = np.random.default_rng(1)
     shared = [rng.normal(size=(n, 3)) for n in (5, 4)]
     labels = [["a", "b", None, "a", "b"], list("abab")]
-    figure = plot_shared_space(
-        shared, labels, components=(2, 0), color_by=color_by, names=["x", "y"]
-    )
+    figure = plot_shared_space(shared, labels, components=(2, 0), color_by=color_by)
     drawn = np.concatenate([c.get_offsets() for c in figure.axes[0].collections])
     expected = np.concatenate(shared)[:, [2, 0]]
     order = np.lexsort(drawn.T), np.lexsort(expected.T)
@@ -183,7 +181,7 @@ def test_names_from_data_are_drawn_as_they_are():
         plot_confusion(result),
         plot_accuracy(result),
         plot_shared_space([np.eye(4)], [AWKWARD]),
-        plot_shared_space([np.eye(4)], [AWKWARD], color_by="subject", names=["$y$"]),
+        plot_shared_space([np.eye(4)], [AWKWARD], color_by="subject"),
     ]
     for figure in figures:
         draw(figure)

@@ -76,16 +76,16 @@ def _without_missing(values: Iterable[Any] | None, n: int) -> list[Any]:
 def plot_sequences(
     study: Any, *, names: Sequence[Any] | None = None, legend: bool = True
 ) -> "Figure":
-    """Draw a strip of coloured samples per subject, one colour per category.
+    """Plot a strip of coloured samples per subject, one colour per category.
 
     Parameters
     ----------
     study : Study, or list of array-like
         Subjects with labels (and runs), or one array of labels per subject.
     names : sequence of str, optional
-        What to call the subjects; default: their ids.
+        Names of the subjects; by default their ids.
     legend : bool, default=True
-        Say which colour is which category, if these are not too many.
+        Whether to add a legend, if there are not too many categories.
 
     Returns
     -------
@@ -161,11 +161,8 @@ class Scored:
         self.p_value: float | None = getattr(result, "p_value", None)
         self.smallest_p: float | None = getattr(result, "smallest_p", None)
         self.chance_is = str(getattr(result, "chance_is", ""))
-        folds = [*(getattr(result, "folds", None) or []), *[{}] * len(self.scores)]
-        self.folds: list[Mapping[str, Any]] = [
-            fold if isinstance(fold, Mapping) else {}
-            for fold in folds[: len(self.scores)]
-        ]
+        self.folds: list[Mapping[str, Any]] = list(getattr(result, "folds", None) or [])
+        self.folds = self.folds or [{} for _ in self.scores]
         self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
         self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
         self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
@@ -193,17 +190,9 @@ def list_results(results: Any) -> list[Scored]:
     return [Scored(method_label(str(getattr(r, "method", "?"))), r) for r in listed]
 
 
-def by_protocol(results: Iterable[Scored]) -> dict[str, list[Scored]]:
-    """Group results by their protocol."""
-    groups: dict[str, list[Scored]] = {}
-    for scored in results:
-        groups.setdefault(scored.protocol, []).append(scored)
-    return groups
-
-
 @style.styled
 def plot_accuracy(results: Any) -> "Figure":
-    """Draw a bar per result, its folds as dots, and the chance level.
+    """Plot a bar per result, its folds as dots, and the chance level.
 
     Parameters
     ----------
@@ -217,25 +206,23 @@ def plot_accuracy(results: Any) -> "Figure":
     """
     listed = list_results(results)
     style.check_not_empty(listed, "results")
-    groups = by_protocol(listed)
-    headings = [p for p in groups if p]
+    protocols = list(dict.fromkeys(scored.protocol for scored in listed))
+    headings = [p for p in protocols if p]
     n_slots = len(listed) + 0.8 * len(headings)
     figure, (ax,) = style.new_figure(6.0, 0.75 + 0.34 * n_slots)
-    ticks, names, y = [], [], 0.0
-    chances = {scored.chance for scored in listed}
-    for protocol, members in groups.items():
+    ticks: dict[float, str] = {}
+    y, chances = 0.0, {scored.chance for scored in listed}
+    for protocol in protocols:
         if protocol:
-            ticks.append(y)
-            names.append(protocol)
+            ticks[y] = protocol
             y += 0.8
-        for scored in members:
+        for scored in (s for s in listed if s.protocol == protocol):
             _draw_bar(ax, y, scored)
             if len(chances) > 1:
                 ax.vlines(scored.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
-            ticks.append(y)
-            names.append(scored.name)
+            ticks[y] = scored.name
             y += 1
-    style.name_ticks(ax.yaxis, ticks, names)
+    style.name_ticks(ax.yaxis, list(ticks), ticks.values())
     ax.tick_params(axis="y", length=0)
     for label in ax.get_yticklabels():
         if label.get_text() in headings:
@@ -267,7 +254,7 @@ def _draw_bar(ax: Any, y: float, scored: Scored) -> None:
 
 @style.styled
 def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
-    """Draw the confusion matrix of a result as shares of the true category.
+    """Plot the confusion matrix of a result as shares of the true category.
 
     Parameters
     ----------

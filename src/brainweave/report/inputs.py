@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.check.alignment_check import AlignmentCheck, alignment_check
-from brainweave.plotting.results import (
-    Scored,
-    Sequences,
-    by_protocol,
-    list_results,
-    read_sequences,
-)
+from brainweave.plotting.results import Scored, Sequences, list_results, read_sequences
 from brainweave.plotting.style import clean_text, name_subjects, span
 
 
@@ -50,12 +44,11 @@ class Inputs:
     @property
     def panels(self) -> list[tuple[str, list[Scored]]]:
         """Results of each protocol, held-out first, with methods in one order."""
-        order = list(dict.fromkeys(scored.method for scored in self.results))
-        listed = sorted(self.results, key=lambda scored: order.index(scored.method))
-        groups = by_protocol(listed)
-        protocols = dict.fromkeys(scored.protocol for scored in self.results)
+        order = list(dict.fromkeys(r.method for r in self.results))
+        listed = sorted(self.results, key=lambda r: order.index(r.method))
+        protocols = dict.fromkeys(r.protocol for r in self.results)
         held_out_first = sorted(protocols, key=lambda name: name != "held-out")
-        return [(name, groups[name]) for name in held_out_first]
+        return [(p, [r for r in listed if r.protocol == p]) for p in held_out_first]
 
     def title(self, scored: Scored) -> str:
         """Return the one name of a result in all parts of the report."""
@@ -155,28 +148,33 @@ def check_same_study(
     fingerprint = study.fingerprint() if hasattr(study, "fingerprint") else None
     if study is not None and model is not None:
         notes += _check_model(study, model, fingerprint)
-    of_results = {}
+    first: tuple[str, str] | None = None
     for scored in results:
         its_own = getattr(scored.result, "study_fingerprint", None)
         if study is not None and (its_own is None or its_own != fingerprint):
-            differs = fingerprint is not None and its_own is not None
-            notes += _check_result(study, scored, differs=differs)
+            notes += _check_result(
+                study, scored, differs=None not in (fingerprint, its_own)
+            )
         if its_own is not None:
-            of_results[scored.name] = its_own
-        notes += _check_components(model, scored, method)
-    for name, its_own in of_results.items():
-        first = next(iter(of_results))
-        if its_own != of_results[first]:
-            raise InputError(
-                f"The results {first!r} and {name!r} are of different studies. Write a "
-                "report of each."
+            first = first or (scored.name, its_own)
+            if its_own != first[1]:
+                raise InputError(
+                    f"The results {first[0]!r} and {scored.name!r} are of different "
+                    "studies. Write a report of each."
+                )
+        k = getattr(model, "n_components_", None)
+        used = getattr(scored.result, "n_components", None) or []
+        if k is not None and scored.method == method and set(used) - {k}:
+            notes.append(
+                f"The model shown has {k} shared features; the result "
+                f"{clean_text(scored.name)!r} was reached with "
+                f"{span(used, 'features')}."
             )
     return list(dict.fromkeys(notes))
 
 
 def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
-    ids = getattr(model, "ids_", None)
-    shown = [str(s.id) for s in study]
+    ids, shown = getattr(model, "ids_", None), [str(s.id) for s in study]
     if ids is not None and [str(i) for i in ids] != shown:
         raise InputError(
             f"The model was fitted on subjects {_list_ids(ids)}; the study has "
@@ -201,21 +199,18 @@ def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
 
 
 def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
-    """Check a result whose fingerprint differs from that of the study, or lacks."""
+    """Check a result whose fingerprint is unknown or differs from that of the study."""
     have = {str(s.id): int(s.n_samples) for s in study}
-    tested = {str(i) for fold in scored.folds for i in fold.get("test_subjects", ())}
-    strange = sorted(
-        (tested | set(map(str, scored.study.get("subjects", ())))) - set(have)
-    )
+    tested = [i for fold in scored.folds for i in fold.get("test_subjects", ())]
+    strange = {*map(str, tested), *map(str, scored.study.get("subjects", ()))} - {*have}
     if strange:
         raise InputError(
             f"The result {scored.name!r} is of another study: it has subject "
-            f"{strange[0]!r}, the study given has {_list_ids(list(have))}."
+            f"{min(strange)!r}, the study given has {_list_ids(list(have))}."
         )
     counts = {str(i): int(n) for i, n in (scored.study.get("n_samples") or {}).items()}
-    matched = scored.design.get("match")
     fewer = any(n < have.get(i, n) for i, n in counts.items())
-    if differs and not (matched or fewer):
+    if differs and not (scored.design.get("match") or fewer):
         raise InputError(
             f"The result {scored.name!r} is of another study than the one given, or of "
             "an older state of it. Score the study again, or give the study it is of."
@@ -225,18 +220,6 @@ def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
     used = span(list(counts.values()), "of")
     given = span([have[i] for i in counts], "per subject")
     return [f"{clean_text(scored.name)} was scored on matched samples: {used} {given}."]
-
-
-def _check_components(model: Any, scored: Scored, method: str) -> list[str]:
-    """Say so when a result used other numbers of features than the model has."""
-    k = getattr(model, "n_components_", None)
-    used = getattr(scored.result, "n_components", None) or []
-    if k is None or scored.method != method or set(used) <= {k}:
-        return []
-    return [
-        f"The model shown has {k} shared features; the result "
-        f"{clean_text(scored.name)!r} was reached with {span(used, 'features')}."
-    ]
 
 
 def _list_ids(ids: Any) -> str:

@@ -5,15 +5,16 @@ over subjects.
 """
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
+from brainweave import plotting
+from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.aligners.check.alignment_check import graph_fit
@@ -24,26 +25,9 @@ from brainweave.evaluation.comparison import (
     subject_interval,
     subject_means,
 )
-from brainweave.plotting.model import (
-    energy_curves,
-    feature_map_figures,
-    plot_eigenvalues,
-    plot_energy,
-)
-from brainweave.plotting.results import (
-    Scored,
-    Sequences,
-    plot_confusion,
-    plot_sequences,
-    row_shares,
-)
-from brainweave.plotting.style import (
-    UNLABELLED,
-    clean_text,
-    palette,
-    percent,
-    subject_name,
-)
+from brainweave.plotting.model import energy_curves, feature_map_figures
+from brainweave.plotting.results import Scored, Sequences, row_shares
+from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
 from brainweave.report.elements import (
     TEXTS,
     Element,
@@ -75,8 +59,7 @@ def data_section(inputs: Inputs) -> Section | None:
 
 def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     shown = list(inputs.study or sequences.labels)[:MAX_STRIPS]
-    figure = plot_sequences(shown, names=inputs.names[:MAX_STRIPS], legend=False)
-    n = len(sequences.labels)
+    names, n = inputs.names[:MAX_STRIPS], len(sequences.labels)
     distinct = len({tuple(map(str, labels)) for labels in sequences.labels})
     kind = {n: "all_differ", 1: "all_same"}.get(distinct, "some_differ")
     texts = TEXTS["elements"]["sequences"]
@@ -86,37 +69,31 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     }
     subjects = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
     rows = [
-        [name, i, run, label]
+        [name, i, *sample]
         for name, labels, runs in subjects
-        for i, (label, run) in enumerate(zip(labels, runs, strict=True))
+        for i, sample in enumerate(zip(runs, labels, strict=True))
     ]
     return Element.make(
         "sequences",
         values,
-        figure=figure,
+        figure=plotting.plot_sequences(shown, names=names, legend=False),
         data=Table(["subject", "sample", "run", "label"], rows),
         legend=sequences.legend(),
     )
 
 
 def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
-    columns: dict[str, list[Any]] = {
-        "subject": inputs.names,
-        "samples": sequences.lengths,
-    }
+    columns: dict[str, list[Any]] = {"subject": inputs.names}
+    columns["samples"] = sequences.lengths
     reliable: list[float | None] = []
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
         columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
-        reliable = [
-            reliable_share(s.data(), labels, runs)
-            for s, labels, runs in zip(
-                inputs.study, sequences.labels, sequences.runs, strict=True
-            )
-        ]
-        columns["reliable voxels"] = [
-            None if r is None else percent(r) for r in reliable
-        ]
+        samples = (s.data() for s in inputs.study)
+        known = zip(samples, sequences.labels, sequences.runs, strict=True)
+        reliable = [reliable_share(*subject) for subject in known]
+        shares = [None if r is None else percent(r) for r in reliable]
+        columns["reliable voxels"] = shares
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
     columns |= _record_columns(inputs)
@@ -125,14 +102,12 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
             counts = [labels.count(category) for labels in sequences.labels]
             columns[f"“{clean_text(category)}”"] = counts
     else:
-        columns["categories"] = [
-            len(set(labels) - {None}) for labels in sequences.labels
-        ]
+        columns["categories"] = [len({*labels} - {None}) for labels in sequences.labels]
     unlabelled = [labels.count(None) for labels in sequences.labels]
     if any(unlabelled):
         columns["unlabelled"] = unlabelled
-    any_reliable = any(share is not None for share in reliable)
-    caption = "caption_reliable" if any_reliable else "caption"
+    told = any(share is not None for share in reliable)
+    caption = "caption_reliable" if told else "caption"
     common = TEXTS["elements"]["subjects"]["common"]
     values = {"common": common if "in all masks" in columns else ""}
     return Element.make("subjects", values, caption=caption, table=Table.of(columns))
@@ -141,14 +116,12 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
 def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
     """Return columns of missing runs, scrubbed volumes and the overlap of masks."""
     missing, runs = (inputs.record.get(k) or {} for k in ("missing_runs", "runs"))
-    columns: dict[str, list[Any]] = {
-        "missing runs": [
-            ", ".join(map(str, missing.get(name, []))) or None for name in inputs.names
-        ]
-    }
+    columns: dict[str, list[Any]] = {}
+    lacking = [", ".join(map(str, missing.get(name, []))) for name in inputs.names]
+    columns["missing runs"] = [text or None for text in lacking]
     scrubbed = {
-        id: sum(run.get("scrubbed", 0) for run in of_subject.values())
-        for id, of_subject in runs.items()
+        id: sum(run.get("scrubbed", 0) for run in own.values())
+        for id, own in runs.items()
     }
     if any(scrubbed.values()):
         done = was_scrubbed(inputs.record.get("settings") or {})
@@ -180,40 +153,38 @@ def _accuracy(inputs: Inputs) -> Element:
     """Draw the methods as lines of HTML, which stay readable at any width."""
     rows, drawn = [], []
     for protocol, members in inputs.panels:
-        drawn.append(
-            (protocol, [(scored, subject_interval(scored)) for scored in members])
-        )
-        rows += [
-            {"method": scored.shown(members), **_numbers(scored)} for scored in members
-        ]
+        drawn.append((protocol, [(s, subject_interval(s)) for s in members]))
+        rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     if any(columns["voxels"]):
         columns["voxels"] = [which or "own" for which in columns["voxels"]]
-    classifiers = list(dict.fromkeys(filter(None, columns["classifier"])))
-    if len(classifiers) == 1:
-        del columns["classifier"]  # said once, below
-    folds = [row for scored in inputs.results for row in _fold_rows(scored)]
+    classifiers, classifier = {*filter(None, columns["classifier"])}, ""
+    if len(classifiers) == 1:  # named once, in the caption
+        del columns["classifier"]
+        classifier = f"Classifier: {classifiers.pop()}. "
+    folds = [
+        [
+            *(s.name, s.protocol, fold.get("half"), fold.get("fold")),
+            " ".join(map(str, fold.get("test_subjects", ()))),
+            *(float(score), s.chance),
+        ]
+        for s in inputs.results
+        for fold, score in zip(s.folds, s.scores, strict=True)
+    ]
     header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
+    options: dict[str, Any] = {"explained": TEXTS["panels"], "percent": percent}
     return Element.make(
         "accuracy",
-        {
-            "classifier": f"Classifier: {classifiers[0]}. "
-            if len(classifiers) == 1
-            else ""
-        },
-        figure=render(
-            "accuracy.html.jinja",
-            panels=drawn,
-            explained=TEXTS["panels"],
-            percent=percent,
-        ),
+        {"classifier": classifier},
+        figure=render("accuracy.html.jinja", panels=drawn, **options),
         table=Table.of(columns),
         data=Table([*header, "chance"], folds),
     )
 
 
 def _numbers(scored: Scored) -> dict[str, Any]:
-    balanced = getattr(scored.result, "balanced_accuracy", None)
+    each = getattr(scored.result, "balanced_accuracy", None)
+    balanced = None if each is None else float(np.mean(each))
     between, n = subject_interval(scored), len(scored.scores)
     common = scored.design.get("voxels") == "common"
     return {
@@ -224,22 +195,11 @@ def _numbers(scored: Scored) -> dict[str, Any]:
         "95 % interval": None if between is None else " – ".join(map(percent, between)),
         "SD over folds": percent(float(scored.scores.std())) if n > 1 else None,
         "chance": percent(scored.chance),
-        "balanced accuracy": None
-        if balanced is None
-        else percent(float(np.mean(balanced))),
+        "balanced accuracy": None if balanced is None else percent(balanced),
         "p (permutation)": scored.p_value,
         "smallest p possible": scored.smallest_p,
         "folds": n,
     }
-
-
-def _fold_rows(scored: Scored) -> list[list[Any]]:
-    rows = []
-    for fold, score in zip(scored.folds, scored.scores, strict=True):
-        tested = " ".join(map(str, fold.get("test_subjects", ())))
-        head = [scored.name, scored.protocol, fold.get("half"), fold.get("fold")]
-        rows.append([*head, tested, float(score), scored.chance])
-    return rows
 
 
 def _comparisons(inputs: Inputs) -> Element | None:
@@ -260,9 +220,9 @@ def _comparisons(inputs: Inputs) -> Element | None:
             "subjects": [pair.n_subjects for pair in pairs],
         }
     )
-    fewest, few = min(pair.n_subjects for pair in pairs), ""
-    least = max(pair.smallest_p for pair in pairs)
+    least, few = max(pair.smallest_p for pair in pairs), ""
     if least > SIGNIFICANT:
+        fewest = min(pair.n_subjects for pair in pairs)
         text = TEXTS["elements"]["between-methods"]["few"]
         few = text.format(fewest=fewest, least=least)
     return Element.make("between-methods", {"few": few}, table=table)
@@ -270,10 +230,8 @@ def _comparisons(inputs: Inputs) -> Element | None:
 
 def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     """Tabulate the accuracy of each subject, the worst first."""
-    accuracies: dict[str, dict[str, float]] = {}
-    for _, members in inputs.panels:
-        for scored in members:
-            accuracies[inputs.title(scored)] = subject_means(scored)
+    listed = [scored for _, members in inputs.panels for scored in members]
+    accuracies = {inputs.title(scored): subject_means(scored) for scored in listed}
     known = [by_id for by_id in accuracies.values() if by_id]
     ids = list(dict.fromkeys(id for by_id in known for id in by_id))
     if len(ids) < 2:
@@ -308,7 +266,7 @@ def _confusion(number: int, scored: Scored, title: str, *, folded: bool) -> Elem
         "confusion",
         {"name": title},
         number=f"-{number}",
-        figure=plot_confusion(scored.result, title=""),
+        figure=plotting.plot_confusion(scored.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),
         wide=folded or len(categories) > WIDE,
         folded=folded,
@@ -341,7 +299,7 @@ def _eigenvalues(model: Any) -> Element:
     return Element.make(
         "eigenvalues",
         caption="caption_partly" if informative < len(values) else "caption",
-        figure=plot_eigenvalues(model),
+        figure=plotting.plot_eigenvalues(model),
         data=Table(["feature", "fit to the graph", "gains"], rows),
     )
 
@@ -355,7 +313,7 @@ def _energy(inputs: Inputs) -> Element:
     ]
     return Element.make(
         "energy",
-        figure=plot_energy(inputs.model, names=inputs.names),
+        figure=plotting.plot_energy(inputs.model, names=inputs.names),
         data=Table(["subject", "component", "cumulative share", "kept"], rows),
     )
 
@@ -407,36 +365,30 @@ def details_section(
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Turn nested settings into rows of names and values."""
+    """Return rows of names and values of nested settings."""
     rows = []
     for key, value in config.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            rows += flatten(value, f"{name}.") or [[name, "{}"]]
+        if isinstance(value, Mapping) and value:
+            rows += flatten(value, f"{prefix}{key}.")
         else:
-            rows.append([name, _setting_text(value)])
+            rows.append([f"{prefix}{key}", _setting_text(value)])
     return rows
 
 
 def _setting_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None or isinstance(value, (bool, int, float)):
-        return repr(value)
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
         value = ", ".join(_setting_text(v) for v in value) or "none"
     elif callable(value):
         value = getattr(value, "__name__", type(value).__name__)
-    return clean_text(value, limit=500)
+    return value if isinstance(value, str) else clean_text(value, limit=500)
 
 
 def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
     spent = {"this run": seconds or {}}
-    for scored in inputs.results:
-        spent[inputs.title(scored)] = scored.seconds
+    spent |= {inputs.title(scored): scored.seconds for scored in inputs.results}
     stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
@@ -465,17 +417,16 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = Element.make("maps-note", {"error": str(error)})
     check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
+    shown = texts["shown"].format(
+        subjects=count_of(len(chosen), len(inputs.model.maps_), "subjects"),
+        features=count_of(k, inputs.model.n_components_, "shared features"),
+    )
     caution = texts["none_holds"] if fails else ""
-    counts = {
-        "subjects": count_of(len(chosen), len(inputs.model.maps_), "subjects"),
-        "features": count_of(k, inputs.model.n_components_, "shared features"),
-    }
-    shown = texts["shown"].format(**counts)
     return Section.make("maps", [element], shown=shown, caution=caution)
 
 
 def count_of(shown: int, total: int, what: str) -> str:
-    """Say how many are shown of how many there are.
+    """Return how many are shown of how many there are.
 
     Examples
     --------
@@ -503,7 +454,7 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     patterns = {}
     for i, map_ in maps.items():
         first = map_.patterns[list(range(n_components))]
-        first = first.toarray() if hasattr(first, "toarray") else first
+        first = first.toarray() if hasattr(first, "toarray") else first  # sparse
         patterns[i] = np.nan_to_num(np.asarray(first, dtype=float))
     limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
     check, drawn = inputs.check, []
@@ -548,12 +499,17 @@ def space_section(inputs: Inputs) -> Section | None:
         return None
     all_points, axis = _coordinates(inputs.shared)
     n = len(all_points)
-    chosen = np.arange(n)
-    if n > MAX_POINTS:
-        chosen = np.linspace(0, n - 1, MAX_POINTS).astype(np.intp)
+    chosen = np.linspace(0, n - 1, min(n, MAX_POINTS)).round().astype(np.intp)
     points = all_points[chosen, :MAX_EMBEDDED]
     axes = [f"{axis} {k}" for k in range(points.shape[1])]
-    every = list(_list_samples(inputs, inputs.shared))
+    lengths = [len(features) for features in inputs.shared]
+    blank = [[None] * length for length in lengths]
+    known = inputs.sequences or Sequences(inputs.names, blank, blank)
+    every: list[Sample] = [
+        (subject, number, known.runs[subject][number], known.labels[subject][number])
+        for subject, length in enumerate(lengths)
+        for number in range(length)
+    ]
     samples = [every[i] for i in chosen]
     rows = [
         [inputs.names[subject], *sample, *np.round(values, 4).tolist()]
@@ -569,23 +525,15 @@ def space_section(inputs: Inputs) -> Section | None:
     return Section.make("space", [element], drawn=texts[inputs.drawn] + thinned)
 
 
-def _list_samples(inputs: Inputs, shared: Sequence[NDArray[Any]]) -> Iterator[Sample]:
-    """Yield the subject, number, run and label of every sample, counted from 0."""
-    sequences = inputs.sequences
-    for subject, features in enumerate(shared):
-        n = len(features)
-        labels = runs = [None] * n
-        if sequences is not None:
-            labels, runs = sequences.labels[subject], sequences.runs[subject]
-        yield from zip([subject] * n, range(n), runs, labels, strict=True)
-
-
 def _draw_space(
-    inputs: Inputs, samples: list[Sample], points: NDArray[np.float64], axes: list[str]
+    inputs: Inputs, samples: list[Sample], points: Matrix, axes: list[str]
 ) -> Markup:
     """Draw a group of circles per subject and category."""
     categories = [] if inputs.sequences is None else inputs.sequences.categories
-    names, colors = [clean_text(c) for c in categories], palette(len(categories))
+    names, colors = (
+        [clean_text(c) for c in categories],
+        plotting.palette(len(categories)),
+    )
     codes = {category: code for code, category in enumerate(categories)}
     groups: dict[tuple[int, int], list[int]] = {}
     for i, (subject, _, _, label) in enumerate(samples):
@@ -612,7 +560,7 @@ def _draw_space(
             (subject, code, [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]])
             for (subject, code), members in groups.items()
         ],
-        subject_colors=palette(len(inputs.names)),
+        subject_colors=plotting.palette(len(inputs.names)),
         category_colors=colors,
         ticks=ticks,
         facts=facts,
@@ -623,13 +571,11 @@ def _draw_space(
     )
 
 
-def _coordinates(
-    arrays: Sequence[NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], str]:
-    """Return coordinates of all samples, and what their axes are called.
+def _coordinates(arrays: Sequence[Matrix]) -> tuple[Matrix, str]:
+    """Return coordinates of all samples, and the name of their axes.
 
-    A few shared features are drawn as they are. Of many, as for methods that stay in
-    voxels, the principal components are drawn.
+    These are the shared features or, if there are many, as for methods that stay in
+    voxels, their principal components.
     """
     pooled = np.concatenate(arrays)
     if pooled.shape[1] == 1:
@@ -643,13 +589,8 @@ def _coordinates(
     return pca.fit_transform(pooled), "principal component"
 
 
-def _scale_points(
-    columns: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], dict[str, tuple[str, str]]]:
-    """Scale the first two columns to the drawing; return the ends of its axes, too.
-
-    The script of the page does the same for other columns.
-    """
+def _scale_points(columns: Matrix) -> tuple[Matrix, dict[str, tuple[str, str]]]:
+    """Scale two columns to the drawing, as its script does; return the axes' ends."""
     xy = columns[:, :2]
     low, high = xy.min(axis=0), xy.max(axis=0)
     span = np.where(high > low, high - low, 1.0)

@@ -1,8 +1,7 @@
-"""Write a report: one HTML file that needs nothing else.
+"""Write a report: one self-contained HTML file.
 
-Its first screen says whether alignment worked, with numbers and cautions; its last part
-is a methods paragraph that can be pasted into a manuscript, with its references
-(``templates/methods.txt.jinja``, and names in ``templates/report.toml``).
+It begins with the verdict, numbers and warnings, and ends with a methods paragraph and
+its references (``templates/methods.txt.jinja``; names are in ``report.toml``).
 """
 
 import base64
@@ -64,36 +63,36 @@ def write_report(
 ) -> Path:
     """Write one self-contained HTML file about a study, a model and its results.
 
-    Give what there is; chapters without content are left out. The file loads nothing
-    from anywhere, and is written whole or not at all.
+    Chapters without content are left out. The file loads nothing from elsewhere, and
+    is written completely or not at all.
 
     Parameters
     ----------
     path : path
-        The file to write; its folder is made if needed. An older file is replaced.
+        File to write; its folder is created if needed. An older file is replaced.
     study : Study, optional
         The data the model was fitted on.
     model : aligner, optional
         Fitted.
     results : result, list of results, or mapping of names to results, optional
-        What :func:`brainweave.between_subject_classification` returned, for one method
-        or several, of one protocol or both.
+        Results of :func:`brainweave.between_subject_classification`, for one or more
+        methods and protocols.
     config : mapping, optional
-        All settings; default: the parameters of the model.
+        All settings; by default the parameters of the model.
     title : str
         Heading of the report.
     warnings : iterable of str or warnings.WarningMessage, optional
-        What was warned of on the way; shown with what the report itself finds.
+        Warnings to show, in addition to those that the report finds.
     seconds : mapping of str to float, optional
-        Time of each stage of this run; results bring their own.
+        Time of each stage of this run; results have their own.
     n_maps, n_map_subjects : int, default=3
-        Shared features a reader can choose to see on the brain, and of how many
-        subjects, 0 for none: every map takes half a second and 60 kB.
+        Numbers of shared features and of subjects with brain maps; 0 for none. Every
+        map takes half a second and 60 kB.
 
     Returns
     -------
     Path
-        Where the report is.
+        Path of the report.
 
     Examples
     --------
@@ -191,8 +190,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
         what = ", ".join(filter(None, ("accuracy", protocol)))
         found.append(Headline(percent(scored.mean), what, note))
     if inputs.names:
-        voxels = [s.n_voxels for s in inputs.study or []]
-        note = span(voxels, "voxels") if voxels else ""
+        note = span([s.n_voxels for s in inputs.study or []], "voxels")
         found.append(Headline(str(len(inputs.names)), "subjects", note))
     if inputs.sequences is not None:
         categories = len(inputs.sequences.categories)
@@ -217,7 +215,8 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         prefix = f"{warning.category.__name__}: " if raised else ""
         texts.append(f"{prefix}{warning.message if raised else warning}")
     model, templates = inputs.model, TEXTS["cautions"]
-    if not _any_has(texts, "not unique") and not getattr(model, "is_unique_", True):
+    said = " ".join(texts)
+    if "not unique" not in said and not getattr(model, "is_unique_", True):
         values = {"gaining": model.n_informative_, "k": model.n_components_}
         texts.append(templates["not_unique"].format(**values))
     for name, basis in zip(inputs.names, inputs.bases, strict=False):
@@ -229,7 +228,7 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         if basis.energy < 1 and basis.lost_share > LOST_SHARE:
             lost = percent(basis.lost_share)
             texts.append(templates["lost"].format(lost=lost, **values))
-    if inputs.sequences is not None and not _any_has(texts, "not held by all subjects"):
+    if inputs.sequences is not None and "not held by all subjects" not in said:
         texts += _missing_categories(inputs.sequences)
     for protocol, members in inputs.panels:
         for scored in members:
@@ -241,23 +240,18 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _any_has(texts: list[str], part: str) -> bool:
-    return any(part in text for text in texts)
-
-
 def _missing_categories(sequences: Sequences) -> Iterator[str]:
     """Name the categories that subjects lack, once for all who lack the same."""
-    categories = sequences.categories
-    if len(categories) > MAX_CATEGORIES:
-        return
     who: dict[str, list[str]] = {}
+    if len(sequences.categories) > MAX_CATEGORIES:
+        return
     for name, labels in zip(sequences.names, sequences.labels, strict=True):
-        lacking = [clean_text(c) for c in categories if c not in set(labels)]
-        if lacking:
-            who.setdefault(_list_some(lacking), []).append(subject_name(name))
+        lacking = [clean_text(c) for c in sequences.categories if c not in {*labels}]
+        who.setdefault(_list_some(lacking), []).append(subject_name(name))
     for what, names in who.items():
         have = "has" if len(names) == 1 else "have"
-        yield f"{_list_some(names)} {have} no sample of: {what}."
+        if what:
+            yield f"{_list_some(names)} {have} no sample of: {what}."
 
 
 def _list_some(names: list[str]) -> str:
@@ -323,11 +317,12 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
+    common = {r.label for r in inputs.results if r.design.get("voxels") == "common"}
     scales, halves, left_out, classifiers = (
         {r.design[name] for r in inputs.results if r.design.get(name)}
         for name in ("standardised_together", "halves", "leave_out", "classifier")
     )
-    steps = dict(describe_record(inputs.record))
+    steps, told = dict(describe_record(inputs.record)), TEXTS["steps"]
     if "fMRIPrep" in steps.get("images", ""):
         steps["images"] += f" ({citations.cite('Esteban et al., 2019')})"
     text = render(
@@ -342,11 +337,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         model=model,
         method=inputs.method,
         data=_data_phrase(inputs),
-        steps=[
-            TEXTS["steps"][name].format(text)
-            for name, text in steps.items()
-            if name in TEXTS["steps"]
-        ],
+        steps=[told[n].format(text) for n, text in steps.items() if n in told],
         baseline=method_label(inputs.method) == UNALIGNED,
         inner=type(getattr(model, "aligner", None)).__name__,
         params=params,
@@ -366,9 +357,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         halves=halves.pop() if len(halves) == 1 else None,
         left_out=left_out.pop() if len(left_out) == 1 else None,
         tests=partial(_describe_tests, inputs, citations.cite),  # cited in order
-        on_common=sorted(
-            {r.label for r in inputs.results if r.design.get("voxels") == "common"}
-        ),
+        on_common=sorted(common),
         shows_maps=shows_maps,
         version=__version__,
     )
