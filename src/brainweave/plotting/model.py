@@ -303,15 +303,13 @@ def _largest(values: Any) -> float:
 
 def _fsaverage5_parts(image: Any) -> dict[str, Any]:
     """Return the values of each hemisphere, if these are GIfTI images on fsaverage5."""
-    found = {}
-    for structure, part in image.items() if isinstance(image, dict) else ():
-        side = str(structure).lower().removeprefix("cortex")
-        if side not in ("left", "right") or not hasattr(part, "darrays"):
-            return {}
-        found[side] = np.asarray(part.darrays[0].data, dtype=float)
-        if len(found[side]) != _FSAVERAGE5:
-            return {}
-    return found
+    found = {
+        str(structure).lower().removeprefix("cortex"): part.darrays[0].data
+        for structure, part in (image.items() if isinstance(image, dict) else ())
+        if hasattr(part, "darrays")
+    }
+    fits = set(found) <= {"left", "right"}
+    return found if fits and {*map(len, found.values())} == {_FSAVERAGE5} else {}
 
 
 def _draw_surfaces(

@@ -245,32 +245,28 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
 
 def _confusions(inputs: Inputs) -> list[Element]:
     """Draw the confusions of the method that counts; fold the others away."""
-    chosen = inputs.main_result(inputs.panels[0][1])
-    elements = [
-        _confusion(number, scored, inputs.title(scored), folded=scored is not chosen)
-        for number, scored in enumerate(inputs.results)
-        if getattr(scored.result, "confusion", None) is not None
-    ]
+    chosen, elements = inputs.main_result(inputs.panels[0][1]), []
+    for number, scored in enumerate(inputs.results):
+        counts = getattr(scored.result, "confusion", None)
+        if counts is None:
+            continue
+        counts, categories = np.asarray(counts), list(scored.result.categories)
+        shares, folded = row_shares(counts), scored is not chosen
+        rows = [
+            [categories[i], categories[j], int(n), float(shares[i, j])]
+            for (i, j), n in np.ndenumerate(counts)
+        ]
+        element = Element.make(
+            "confusion",
+            {"name": inputs.title(scored)},
+            number=f"-{number}",
+            figure=plotting.plot_confusion(scored.result, title=""),
+            data=Table(["true", "predicted", "samples", "share"], rows),
+            wide=folded or len(categories) > WIDE,
+            folded=folded,
+        )
+        elements.append(element)
     return sorted(elements, key=lambda e: e.folded)
-
-
-def _confusion(number: int, scored: Scored, title: str, *, folded: bool) -> Element:
-    counts, categories = np.asarray(scored.result.confusion), scored.result.categories
-    shares = row_shares(counts)
-    rows = [
-        [true, predicted, int(counts[i, j]), float(shares[i, j])]
-        for i, true in enumerate(categories)
-        for j, predicted in enumerate(categories)
-    ]
-    return Element.make(
-        "confusion",
-        {"name": title},
-        number=f"-{number}",
-        figure=plotting.plot_confusion(scored.result, title=""),
-        data=Table(["true", "predicted", "samples", "share"], rows),
-        wide=folded or len(categories) > WIDE,
-        folded=folded,
-    )
 
 
 # -- the model, and how all was computed ----------------------------------------------
@@ -321,26 +317,18 @@ def _energy(inputs: Inputs) -> Element:
 def _components(inputs: Inputs) -> Element:
     summary = inputs.model.component_summary(check=inputs.check)
     variance = summary.filter(like="variance_").to_numpy()
-    columns: dict[str, list[Any]] = {
-        "feature": list(range(len(summary))),
-        "fit to the graph": [float(v) for v in summary["graph_fit"]],
-    }
-    # a model file of an older version has no held-out columns
-    if "p" in summary and np.isfinite(summary["p"]).any():
+    columns: dict[str, Any] = {"feature": range(len(summary))}
+    columns["fit to the graph"] = summary["graph_fit"]
+    if "p" in summary and np.isfinite(summary["p"]).any():  # could be checked
         columns["holds up"] = [bool(p < SIGNIFICANT) for p in summary["p"]]
-        columns["p"] = [float(p) for p in summary["p"]]
-        held = summary["agreement_cv"]
-        columns["agreement, held out"] = [round(float(v), 2) for v in held]
-    columns["agreement, in sample"] = [round(float(v), 2) for v in summary["agreement"]]
-    columns["variance, mean"] = [percent(float(v.mean())) for v in variance]
-    columns["range"] = [
-        " – ".join(percent(float(f(v))) for f in (np.min, np.max)) for v in variance
-    ]
-    n, least = getattr(inputs.check, "n_permutations", 0), ""
-    if n:
-        text = TEXTS["elements"]["components"]["least"]
-        least = text.format(least=1 / (1 + n), n=n)
-    full = [[k, *map(float, row)] for k, row in enumerate(variance)]
+        columns["p"] = summary["p"]
+        columns["agreement, held out"] = summary["agreement_cv"].round(2)
+    columns["agreement, in sample"] = summary["agreement"].round(2)
+    columns["variance, mean"] = [percent(v.mean()) for v in variance]
+    columns["range"] = [f"{percent(v.min())} – {percent(v.max())}" for v in variance]
+    n, text = getattr(inputs.check, "n_permutations", 0), TEXTS["elements"]
+    least = text["components"]["least"].format(least=1 / (1 + n), n=n) if n else ""
+    full = [[k, *row] for k, row in enumerate(variance)]
     return Element.make(
         "components",
         {"least": least},
@@ -349,9 +337,7 @@ def _components(inputs: Inputs) -> Element:
     )
 
 
-def details_section(
-    inputs: Inputs, seconds: Mapping[str, float] | None
-) -> Section | None:
+def details_section(inputs: Inputs, seconds: Mapping[str, float]) -> Section | None:
     """List settings, times and versions."""
     machine = f"{platform.system()} {platform.machine()}"
     used = {**versions(LIBRARIES), "platform": machine}
@@ -385,9 +371,9 @@ def _setting_text(value: Any) -> str:
     return value if isinstance(value, str) else clean_text(value, limit=500)
 
 
-def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
+def _times(inputs: Inputs, seconds: Mapping[str, float]) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
-    spent = {"this run": seconds or {}}
+    spent = {"this run": seconds}
     spent |= {inputs.title(scored): scored.seconds for scored in inputs.results}
     stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
@@ -418,21 +404,14 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
     check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
     shown = texts["shown"].format(
-        subjects=count_of(len(chosen), len(inputs.model.maps_), "subjects"),
-        features=count_of(k, inputs.model.n_components_, "shared features"),
+        subjects=_count_of(len(chosen), len(inputs.model.maps_), "subjects"),
+        features=_count_of(k, inputs.model.n_components_, "shared features"),
     )
     caution = texts["none_holds"] if fails else ""
     return Section.make("maps", [element], shown=shown, caution=caution)
 
 
-def count_of(shown: int, total: int, what: str) -> str:
-    """Return how many are shown of how many there are.
-
-    Examples
-    --------
-    >>> count_of(3, 8, "subjects"), count_of(2, 2, "subjects")
-    ('3 of 8 subjects', 'all 2 subjects')
-    """
+def _count_of(shown: int, total: int, what: str) -> str:
     return f"{shown} of {total} {what}" if shown < total else f"all {total} {what}"
 
 

@@ -29,7 +29,7 @@ from brainweave.evaluation.comparison import (
     compare_results,
     judge_alignment,
 )
-from brainweave.plotting.results import Scored, Sequences, method_label
+from brainweave.plotting.results import Sequences, method_label
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
 from brainweave.report.inputs import Inputs, gather
@@ -124,7 +124,7 @@ def write_report(
         space_section(inputs),
         model_section(inputs),
         maps,
-        details_section(inputs, seconds),
+        details_section(inputs, seconds or {}),
     ]
     script = asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -290,23 +290,10 @@ class _Citations:
         self.cite(short)
         return f"{opened}; {short}){rest}" if bracket else f"{full} ({short})"
 
-    def accuracies(self, members: Sequence[Scored]) -> str:
-        """Return the accuracies of methods; cite those that have not been cited."""
-        phrases = []
-        for scored in members:
-            details = []
-            if len(scored.scores) > 1:
-                details.append(f"SD {percent(float(scored.scores.std()))}")
-            if scored.p_value is not None:
-                details.append(f"permutation p = {scored.p_value:.3g}")
-            short = TEXTS["methods"].get(scored.method, ("", ""))[1]
-            if short and short not in self.used:
-                details.append(self.cite(short))
-            extra = f" ({'; '.join(details)})" if details else ""
-            how = "" if scored.aligns_nothing else "with "
-            shown = scored.shown(members)
-            phrases.append(f"{percent(scored.mean)} {how}{shown}{extra}")
-        return _enumerate(phrases)
+    def cite_once(self, method: str) -> str:
+        """Return the citation of a method unless it was cited before."""
+        short = TEXTS["methods"].get(method, ("", ""))[1]
+        return self.cite(short) if short and short not in self.used else ""
 
 
 def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
@@ -331,12 +318,15 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         texts=TEXTS,
         cite=citations.cite,
         name=citations.name,
-        accuracies=citations.accuracies,
+        cite_once=citations.cite_once,
         join=_enumerate,
         percent=percent,
         model=model,
         method=inputs.method,
-        data=_data_phrase(inputs),
+        n_subjects=len(inputs.names),
+        n_samples=span(inputs.sequences.lengths if inputs.sequences else [], "samples"),
+        n_categories=len(inputs.sequences.categories) if inputs.sequences else 0,
+        n_voxels=span([s.n_voxels for s in inputs.study or []], "voxels"),
         steps=[told[n].format(text) for n, text in steps.items() if n in told],
         baseline=method_label(inputs.method) == UNALIGNED,
         inner=type(getattr(model, "aligner", None)).__name__,
@@ -381,20 +371,6 @@ def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]
     panels = ([(m.name, m) for m in members] for _, members in inputs.panels)
     if any(map(compare_results, panels)):
         yield texts["pairs"]
-
-
-def _data_phrase(inputs: Inputs) -> str:
-    if not inputs.names:
-        return ""
-    parts, where = [], ""
-    if inputs.sequences is not None:
-        parts.append(span(inputs.sequences.lengths, "samples"))
-        n = len(inputs.sequences.categories)
-        where = {0: "", 1: " in one category"}.get(n, f" in {n} categories")
-    if inputs.study is not None:
-        parts.append(span([s.n_voxels for s in inputs.study], "voxels"))
-    detail = f" ({' and '.join(parts)} each)" if parts else ""
-    return f"{len(inputs.names)} subjects{detail}{where}"
 
 
 def _enumerate(phrases: Sequence[Any]) -> str:
