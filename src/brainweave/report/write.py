@@ -153,33 +153,27 @@ def write_report(
 # -- the first screen ------------------------------------------------------------------
 
 
-class Headline(NamedTuple):
-    """A number of the first screen, its name, and what to compare it with."""
-
-    value: str
-    name: str
-    note: str = ""
-
-
 def give_verdict(inputs: Inputs) -> Verdict | None:
     """Judge the first protocol that has a method which aligns, and the model."""
     for _, members in inputs.panels:
         scored = inputs.main_result(members)
         if not scored.aligns_nothing:
-            named = {m.shown(members): m for m in (*members, scored)}
+            named = {
+                UNALIGNED if m.aligns_nothing else m.shown(members): m
+                for m in (*members, scored)
+            }
             mine = scored.shown(members) if scored.method == inputs.method else None
             return judge_alignment(named, inputs.check, method=mine)
     return judge_alignment({}, inputs.check)
 
 
-def headlines(inputs: Inputs) -> list[Headline]:
-    """Choose the numbers a reader wants first."""
+def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
+    """Return the numbers of the first screen, their names, and notes."""
     found = []
     for protocol, members in inputs.panels:
         scored = inputs.main_result(members)
-        chance = percent(scored.chance)
-        chance += f" ({scored.chance_is})" if scored.chance_is else ""
-        note = f"{scored.shown(members)}; chance {chance}"
+        note = f"{scored.shown(members)}; chance {percent(scored.chance)}"
+        note += f" ({scored.chance_is})" if scored.chance_is else ""
         baseline = [m for m in members if m.aligns_nothing]
         if baseline and not scored.aligns_nothing:
             note += f", {UNALIGNED} {percent(baseline[0].mean)}"
@@ -187,23 +181,22 @@ def headlines(inputs: Inputs) -> list[Headline]:
             note += f", p = {scored.p_value:.2g}"
         if protocol == "joint":
             note += "; this protocol favours the test subjects"
-        what = ", ".join(filter(None, ("accuracy", protocol)))
-        found.append(Headline(percent(scored.mean), what, note))
+        what = f"accuracy, {protocol}" if protocol else "accuracy"
+        found.append((percent(scored.mean), what, note))
     if inputs.names:
         note = span([s.n_voxels for s in inputs.study or []], "voxels")
-        found.append(Headline(str(len(inputs.names)), "subjects", note))
+        found.append((str(len(inputs.names)), "subjects", note))
     if inputs.sequences is not None:
         categories = len(inputs.sequences.categories)
         note = f"in {categories} categories" if categories else "without labels"
-        n_samples = f"{sum(inputs.sequences.lengths):,}"
-        found.append(Headline(n_samples, "samples", note))
+        found.append((f"{sum(inputs.sequences.lengths):,}", "samples", note))
     k = getattr(inputs.model, "n_components_", None)
     if k is not None:
         check, note = inputs.check, "of the model"
         if check is not None and check.available:
             held = "none holds" if check.n_holding == 0 else f"{check.n_holding} hold"
             note = f"of the model; {held} up on samples that did not align"
-        found.append(Headline(str(k), "shared features", note))
+        found.append((str(k), "shared features", note))
     return found
 
 
