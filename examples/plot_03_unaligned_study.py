@@ -2,9 +2,9 @@
 An unaligned study with missing runs
 ====================================
 
-The study everyone really has: own sequences, one person without the last run, one
-without a category, motion that cost a tenth of the volumes, a different number of
-voxels in each mask. Nothing has to be thrown away.
+In this example every subject has a different sequence and mask, one subject lacks the
+last run, another one lacks a category, and a tenth of the volumes was lost to motion.
+GDM uses all remaining samples.
 """
 
 # %%
@@ -25,13 +25,13 @@ study = simulate_study(
 study.summary()[["samples", "voxels", "runs", "categories"]]
 
 # %%
-# Gaps are borders of runs.
+# Gaps in the plot are borders between runs.
 plot_sequences(study)
 
 # %%
-# What time-locked methods would cost
-# -----------------------------------
-# SRM and hyperalignment refuse such data, and say what the ways out are:
+# Time-locked methods
+# -------------------
+# SRM and hyperalignment reject such data; the error message lists alternatives:
 from brainweave import SRM
 from brainweave._core.exceptions import BrainweaveError
 
@@ -42,7 +42,7 @@ except BrainweaveError as error:
 
 # %%
 # ``match_samples`` makes the rows of all subjects correspond by label, as the paper did
-# for its comparison. It says what that throws away:
+# for its comparison. Its summary lists the dropped samples:
 from brainweave import match_samples
 
 with warnings.catch_warnings():
@@ -52,8 +52,8 @@ print(str(matched.summary).splitlines()[0])
 matched.summary.to_frame().groupby("category")[["had", "used", "dropped"]].sum()
 
 # %%
-# A category that one subject lacks is lost for all. GDM keeps every sample. It warns of
-# the missing category once, so that a typing error in a label cannot pass unnoticed:
+# A category that one subject lacks is lost for all subjects. GDM keeps every sample. It
+# warns about the missing category, so that you notice misspelled labels:
 from brainweave import GDM
 
 aligning, other = study.split_halves()
@@ -63,8 +63,8 @@ with warnings.catch_warnings(record=True) as caught:
 print(caught[0].message)
 
 # %%
-# Subject 05 never saw a cat, yet the shared space has a place for cats, learned from
-# the others, and what that person would show can be predicted:
+# Subject 05 never saw a cat, but the shared space represents cats, as learned from the
+# other subjects. We can therefore predict the response of subject 05:
 cats = [
     subject.select(subject.labels == "cat") for subject in other if subject.id != "05"
 ]
@@ -72,9 +72,9 @@ predicted = gdm.predict_subject("05", cats[:1], subjects=[cats[0].id])
 predicted.shape
 
 # %%
-# Is it any good?
-# ---------------
-# The runs that are there, scored between subjects. Chance is the share of the largest
+# Evaluate the alignment
+# ----------------------
+# We score the available runs between subjects. Chance is the share of the largest
 # category, which is not 1 in 5 when data are missing.
 from brainweave import between_subject_classification
 from brainweave.plotting import plot_confusion

@@ -1,14 +1,14 @@
 """
-Building graphs, and what they do
-=================================
+Building graphs
+===============
 
-A graph says which samples, of whichever subjects, belong together (positive weight) or
-apart (negative). It is the only thing GDM is told. This page builds each kind and shows
-the shared space it makes.
+A graph defines which samples, across all subjects, belong together (positive weight) or
+apart (negative weight). This example builds each kind of graph and shows the resulting
+shared space.
 """
 
 # %%
-# Four categories; living things are like each other, and so are lifeless ones.
+# We simulate four categories: two of living things and two of objects.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -52,16 +52,18 @@ def show(ax, graph, title):
 # %%
 # By label
 # --------
-# +1 within a category and -1 between. ``graph="labels"``, the default, makes one from
-# the labels, in which all categories count alike, however many samples they have.
+# A label graph has weights +1 within and -1 between categories. The default,
+# ``graph="labels"``, builds one in which all categories have equal weight, regardless
+# of their numbers of samples.
 categories = label_graph(labels)
 
 # %%
 # By stimulus or time
 # -------------------
-# +1 between equal ids, nothing else: ``graph="time"``. With the row number as id this
-# is what hyperalignment and SRM assume. An id may be any label; here the category and a
-# count, so that the first cat of one person meets the first cat of another.
+# A time graph (``graph="time"``) has weights +1 between equal ids and no others. With
+# row numbers as ids this is what hyperalignment and SRM assume. Ids may be any labels;
+# here the category and a count, which connects the first cat of one subject with the
+# first cat of another.
 ids = []
 for y in labels:
     count = pd.Series(y).groupby(y).cumcount()
@@ -71,8 +73,8 @@ same_moment = time_graph(ids)
 # %%
 # By similarity of meaning
 # ------------------------
-# Any symmetric affinity of the groups: ratings, word embeddings, a representational
-# similarity matrix. A table is matched by its names.
+# Use any symmetric affinity of the groups: ratings, word embeddings, a representational
+# similarity matrix. Data frames are matched by their names.
 similarity = pd.DataFrame(
     [
         [1.0, 0.5, -1.0, -1.0],
@@ -88,8 +90,8 @@ meaning = affinity_graph(labels, similarity)
 # %%
 # By neighbours in a space of features
 # ------------------------------------
-# No categories at all: every sample is described by numbers (ratings, activations of a
-# network), and joined with its nearest samples of other subjects.
+# Without categories, describe every sample by numbers (ratings, activations of a
+# network); it is connected with its nearest samples of other subjects.
 rng = np.random.default_rng(0)
 described = [
     similarity.loc[list(y)].to_numpy() + 0.1 * rng.normal(size=(len(y), 4))
@@ -98,9 +100,10 @@ described = [
 neighbours = neighbor_graph(described, n_neighbors=8)
 
 # %%
-# Sums, multiples, and anything else
-# ----------------------------------
-# Graphs over the same samples add up. ``matrix_graph`` takes any symmetric matrix.
+# Sums, multiples and matrices
+# ----------------------------
+# Graphs over the same samples can be added and scaled. ``matrix_graph`` takes any
+# symmetric matrix.
 both = 0.3 * categories + 0.7 * same_moment
 anything = matrix_graph(both.to_sparse(), both.lengths)
 
@@ -115,12 +118,12 @@ for ax, graph, title in zip(
 figure.colorbar(image, ax=axes, shrink=0.7, label="weight")
 
 # %%
-# What they do to the shared space
-# --------------------------------
-# Samples that did not align, on the first two shared features (across and up). The
-# label graph treats all categories alike. The graph of meaning puts living and lifeless
-# things apart on its first axis. Neighbours and time only attract: what they put first
-# is what subjects agree on best.
+# Effect on the shared space
+# --------------------------
+# We plot held-out samples on the first two shared features. The label graph treats all
+# categories equally. The graph of meaning separates living things from objects on its
+# first axis. The graphs of neighbours and time only attract: their first features are
+# those with the highest agreement between subjects.
 from brainweave.plotting import palette
 
 color = dict(zip(names, palette(4), strict=True))
@@ -142,9 +145,9 @@ handles = [
 figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
 
 # %%
-# Which is better is a question for held-out data, not for pictures. A graph that
-# depends on the labels is given as a function of them, so that every fold makes its
-# own. Four simulated studies, mean and standard error:
+# To compare graphs, score them on held-out data. Pass a graph that depends on the
+# labels as a function of them, so that every fold builds its own. We print the mean and
+# standard error over four simulated studies:
 from functools import partial
 
 from brainweave import between_subject_classification, split_study
@@ -164,7 +167,7 @@ for name, graph in {
     print()
 
 # %%
-# One component shows what the graph puts first; the graph of meaning puts first what
-# tells living from lifeless, not one category from another. With C - 1 components there
-# is room for all. How strongly categories repel makes no difference here: samples are
-# centred and categories balanced, so attraction within is repulsion between.
+# With one component, the graph of meaning separates living things from objects but not
+# single categories. With C - 1 components all categories can be separated. The strength
+# of repulsion makes no difference here: samples are centred and categories balanced, so
+# attraction within categories implies repulsion between them.

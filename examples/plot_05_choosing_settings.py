@@ -2,13 +2,12 @@
 Choosing energy and K without leaking
 =====================================
 
-``GDM()`` has nothing to tune: how much each subject is shrunk follows from its own
-aligning samples, and the number of shared features from those that hold up. The model
-of the paper, ``PaperGDM(energy=...)``, keeps a share of each subject's singular values
-and cuts off the rest, and asks you for that share: the paper takes 82 % for its
-datasets with categories and 35 % for a film. This page shows what the energy does, how
-to choose it so that the final score stays honest, and what the default makes of the
-same data.
+``GDM()`` has nothing to tune: it chooses the shrinkage of each subject from its own
+aligning samples, and the number of shared features by testing them. The model of the
+paper, ``PaperGDM(energy=...)``, keeps a given share of each subject's singular values:
+the paper uses 82 % for its datasets with categories and 35 % for a film. This example
+shows the effect of the energy, how to choose it without biasing the final score, and
+the result of the default on the same data.
 """
 
 # %%
@@ -33,15 +32,15 @@ aligning, other = studies[0].split_halves()
 # %%
 # What the energy keeps
 # ---------------------
-# Each curve is one subject of the first study: the cumulative share of its singular
-# values. The dots are where 82 % cuts.
+# Each curve shows the cumulative share of singular values of one subject of the first
+# study. Dots mark the cut at 82 %.
 plot_energy(PaperGDM(5, energy=0.82).fit(aligning), names=studies[0].ids)
 
 # %%
-# Too little energy loses the responses; too much lets the fit use directions of noise,
-# in which a high-dimensional subject can be made to agree with anyone. Here are four
-# studies that differ in nothing but the seed: the mean of their scores with its
-# standard error, and the default, which has no energy, as a band.
+# A low energy removes responses; a high energy lets the fit use directions of noise, in
+# which a high-dimensional subject can agree with any other. We plot the mean and
+# standard error of the scores of four studies that differ only in their seed, and the
+# default, which has no energy, as a band.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -55,7 +54,7 @@ def scores(method):
 
 
 def mean_and_error(values):
-    """Give the mean over studies and its standard error."""
+    """Return the mean over studies and its standard error."""
     return values.mean(axis=-1), values.std(axis=-1, ddof=1) / len(studies) ** 0.5
 
 
@@ -72,24 +71,23 @@ ax.legend(frameon=False, ncols=3, loc="upper left")
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# The best energy of each of these studies; data of another kind have another:
+# Print the best energy of each study; other data have other optima:
 print([energies[i] for i in curve.argmax(axis=0)])
 
 # %%
-# Do **not** report the top of such a curve: it was chosen by the samples it is scored
-# on.
+# Do **not** report the maximum of such a curve: it was chosen on the scored samples.
 #
-# GDMCV chooses inside
-# --------------------
-# ``GDMCV`` splits the *aligning* samples once more, scores every setting there, and
-# fits the best on all of them. It is an aligner like any other, so the outer evaluation
-# does not know that anything was chosen. One pass over the voxels serves all settings.
+# Choose settings with GDMCV
+# --------------------------
+# ``GDMCV`` splits the *aligning* samples again, scores every setting on them, and fits
+# the best one on all of them. It is an aligner like any other and can be evaluated as
+# such. One pass over the voxels serves all settings.
 tuned = GDMCV(energies=energies, n_components=5).fit(aligning)
 print("chosen:", tuned.best_params_["energy"], f"({tuned.best_score_:.1%} inside)")
 
 # %%
-# All four studies, each chosen inside and scored outside, beside the best of the curve,
-# which nobody may report, and the default:
+# Compare GDMCV on all four studies with the biased maximum of the curve and with the
+# default:
 chosen = scores(GDMCV(energies=energies, n_components=5))
 for name, values in {
     "GDMCV, chosen inside": chosen,
@@ -99,12 +97,11 @@ for name, values in {
     print("{:30s} {:.1%} ± {:.1%}".format(name, *mean_and_error(values)))
 
 # %%
-# K
-# -
-# C categories inform at most C - 1 components. ``n_components="auto"``, which is also
-# what ``GDM()`` does, keeps components in their order as long as they hold up on
-# samples that did not align. The fit of a component to the graph says how much the
-# graph gives to it; larger is better:
+# Number of components
+# --------------------
+# C categories determine at most C - 1 components. ``n_components="auto"``, the default
+# of ``GDM()``, keeps components in their order as long as they hold up on held-out
+# samples. We plot the fit of each component to the graph; larger is better:
 from brainweave.plotting import plot_eigenvalues
 
 gdm = GDM("auto").fit(aligning)
@@ -112,12 +109,12 @@ print("kept", gdm.n_components_, "of at most", len(studies[0].categories) - 1)
 plot_eigenvalues(gdm)
 
 # %%
-# The table behind the choice. ``agreement`` is measured on the samples that aligned and
-# is always high; ``agreement_cv`` and its p-value are not:
+# The choice is based on this table. ``agreement`` is measured on the samples of the fit
+# and always high; ``agreement_cv`` and its p-value are measured on held-out samples:
 gdm.component_summary().round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
 
 # %%
-# Kernels, graphs and K can be searched along with the energy:
+# Kernels, graphs and K can be searched together with the energy:
 # ``GDMCV(kernels=["linear", ("gaussian", 5000)], n_components=[3, 5], graphs=["labels",
 # -0.5])``. On the command line the same is ``brainweave fit STUDY --method gdmcv``.
 wide = GDMCV(

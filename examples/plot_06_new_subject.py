@@ -2,8 +2,8 @@
 Adding a new subject
 ====================
 
-A model was fitted last year; a new participant (or patient) arrives today. They join
-without a refit, and nothing of the model changes: results stay comparable.
+New subjects can join a fitted model without a refit. The model does not change, so
+results stay comparable.
 """
 
 # %%
@@ -15,8 +15,8 @@ template, newcomer = aligning.subset(study.ids[:-1]), aligning[study.ids[-1]]
 gdm = GDM(4).fit(template)
 
 # %%
-# What the model keeps of its subjects is small: sums of the shared features per
-# category. Only they are needed, never the old voxels, so a model file is enough:
+# A new subject only needs the sums of the shared features per category, which the model
+# stores, and not the voxels of the fitted subjects. A model file is therefore enough:
 import tempfile
 from pathlib import Path
 
@@ -32,8 +32,8 @@ print(
 )
 
 # %%
-# The newcomer's other samples (squares) among those of the template (dots), in the
-# shared space. Nobody's samples here took part in a fit.
+# Plot held-out samples of the new subject (squares) and of the template's subjects
+# (dots) in the shared space.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -64,7 +64,7 @@ ax.scatter([], [], color="grey", s=34, marker="s", edgecolors="k", label="newcom
 ax.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
 
 # %%
-# A classifier trained on the template's subjects reads the newcomer:
+# Classify the new subject with a classifier trained on the template's subjects:
 from sklearn.svm import NuSVC
 
 train = np.concatenate([s.labels for s in others])
@@ -74,10 +74,10 @@ print(
 )
 
 # %%
-# How much data does a newcomer need?
-# -----------------------------------
-# Each block is nine volumes, so 18 samples per category are two blocks. Everybody is
-# the newcomer once; thin lines are people, the thick one is their mean.
+# How much data does a new subject need?
+# --------------------------------------
+# Each block has nine volumes, so 18 samples per category are two blocks. Each subject
+# is the new one once; thin lines show subjects, the thick line their mean.
 sizes = (2, 4, 9, 12, 18)
 curves = []
 for id in study.ids:
@@ -106,8 +106,8 @@ ax.set_xticks(sizes)
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# A newcomer who lacks a category leaves part of the shared space undetermined. Features
-# are zero there, not arbitrary, and a warning says so:
+# If the new subject lacks a category, its data do not determine all of the shared
+# space. Undetermined features are set to zero, with a warning:
 import warnings
 
 with warnings.catch_warnings(record=True) as caught:
@@ -116,5 +116,5 @@ with warnings.catch_warnings(record=True) as caught:
 print(partial.n_undetermined, "-", caught[0].message)
 
 # %%
-# On the command line: ``brainweave add-subject model.safetensors STUDY``. All aligners
-# of this package take new subjects.
+# On the command line, use ``brainweave add-subject model.safetensors STUDY``. All
+# aligners of the package support new subjects.

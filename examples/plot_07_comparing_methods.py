@@ -2,11 +2,10 @@
 Comparing methods
 =================
 
-All methods share one pass over the voxels and one evaluation, so that a comparison is a
-loop. Two kinds of study: one in which everybody saw a sequence of their own, and one in
-which everybody watched the same film. Each is simulated with a weak and with a strong
-signal, three times: one study alone would show its own luck. No ranking holds for all
-data, not even for all of these, so compare on yours.
+This example compares methods on two kinds of simulated studies: in one, every subject
+saw a different sequence; in the other, all subjects watched the same film. Each kind is
+simulated with a weak and a strong signal, three times, because a single study is not
+conclusive. No ranking holds for all data, so compare methods on your own.
 """
 
 # %%
@@ -45,10 +44,10 @@ def timelocked_methods(k):
 
 
 # %%
-# Everyone sees a sequence of their own
-# -------------------------------------
-# ``match="truncate"`` orders the aligning samples by category, so that the time-locked
-# methods can be run at all, as in the paper. GDM takes the samples as they are.
+# Different sequences
+# -------------------
+# ``match="truncate"`` orders the aligning samples by category, as in the paper, so that
+# time-locked methods can be used. GDM uses the original samples.
 rows = []
 for strength, signal in SIGNALS.items():
     for seed in SEEDS:
@@ -64,11 +63,11 @@ for strength, signal in SIGNALS.items():
         rows += [("sequences", strength, *r) for r in results.items()]
 
 # %%
-# Everyone watches the same film
-# ------------------------------
-# No categories, but every moment is shared. The score: find a segment of the film from
-# one brain among all segments, by the average of the others. GDM is given time points
-# instead of labels.
+# The same film
+# -------------
+# There are no categories, but all subjects share the time line. The score is the share
+# of film segments of one subject that are identified from the average of the others.
+# GDM uses time points instead of labels.
 for strength, signal in SIGNALS.items():
     for seed in SEEDS:
         film = simulate_study(
@@ -88,7 +87,7 @@ for strength, signal in SIGNALS.items():
 # %%
 # Mean and standard error over the three studies
 # ----------------------------------------------
-# Per cent correct; for the film, per cent of the segments that were found.
+# Per cent correct; for the film, per cent of identified segments.
 import pandas as pd
 
 table = pd.DataFrame(
@@ -100,7 +99,7 @@ mean, error = grouped.mean().unstack([0, 1]), grouped.sem().unstack([0, 1])
 mean.round(1).astype(str) + " ± " + error.round(1).astype(str)
 
 # %%
-# The dashed line is chance. Where the signal is weak, most methods stay near it.
+# The dashed line is chance. With a weak signal, most methods stay near it.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -124,16 +123,16 @@ axes[1].set(title="the same film", xlabel="segments found, %")
 axes[1].legend(title="signal", frameon=False, loc="upper right")
 
 # %%
-# With sequences of their own, GDM and regularised hyperalignment lead, close to each
-# other. In the film regularised hyperalignment is ahead of GDM, by more than the
-# standard errors. The order on your data may be another.
+# With different sequences, GDM and regularised hyperalignment are best and close to
+# each other. With the film, regularised hyperalignment is better than GDM by more than
+# the standard errors. The order may differ on your data.
 #
-# What it costs, in seconds for one study, all folds and the classifier included:
+# Seconds for one study, including all folds and the classifier:
 pd.Series({name: round(r.seconds["total"], 2) for name, r in results.items()})
 
 # %%
-# The same from a shell, resumable, with a report at the end::
+# The same comparison from the shell, resumable and with a report::
 #
 #     brainweave compare STUDY --method gdm --method srm --method none --match truncate
 #
-# Real data, with more methods and both protocols, are on :doc:`/results`.
+# See :doc:`/results` for real data, more methods and both protocols.

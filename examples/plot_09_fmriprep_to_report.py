@@ -2,9 +2,9 @@
 From fMRIPrep to a report
 =========================
 
-The whole way on the command line, from a folder that fMRIPrep left behind to one HTML
-file that can be mailed. The dataset is simulated, small so that the page takes seconds,
-and written as BIDS with fMRIPrep-like derivatives; yours replaces the first step.
+This example goes from fMRIPrep output to a self-contained HTML report on the command
+line. We simulate a small BIDS dataset with fMRIPrep-like derivatives; replace the first
+step with your own data.
 """
 
 # %%
@@ -32,7 +32,7 @@ for path in sorted((work / "bids").rglob("*"))[:14]:
     print(path.relative_to(work))
 
 # %%
-# In a shell you would type what follows each ``$``; here a small helper does it.
+# In a shell, type the commands shown after each ``$``; here a helper runs them.
 from brainweave.cli import main
 
 
@@ -49,35 +49,35 @@ def shell(command):
 
 
 # %%
-# 1. Make a study folder
-# ----------------------
+# 1. Create a study folder
+# ------------------------
 # Confounds, masks, events and repetition times are read from the derivatives. The
-# folder is plain: one array per subject, memory-mapped, a table, checksums.
+# folder contains one memory-mapped array and one table per subject, and checksums.
 shell("brainweave convert bids study --task objects")
 
 # %%
-# 2. Look at it
-# -------------
-# What was done to the data stays with them. The warning at the end is worth its line:
-# confounds and slow blocks have much in common in time (:doc:`/faq`).
+# 2. Inspect the study
+# --------------------
+# The study records its preprocessing. The warning at the end matters: confounds are
+# correlated with slow blocks (:doc:`/faq`).
 shell("brainweave info study")
 
 # %%
-# 3. Which method suits it?
-# -------------------------
+# 3. Compare methods
+# ------------------
 # ``--match truncate`` makes the samples of all subjects correspond, which SRM needs. In
-# this study SRM is ahead, and with ``random_state=1`` GDM is: four subjects decide
-# little. Report all rows, not the best one; a method that was chosen by its score needs
-# another study to be scored on.
+# this study SRM is better; with ``random_state=1`` GDM is: four subjects are not
+# conclusive. Report all rows, not only the best one. A method that was chosen by its
+# score must be scored on another study.
 shell(
     "brainweave compare study -o comparison --method gdm --method srm --match truncate "
     "--protocol both --n-components 3 --no-report"
 )
 
 # %%
-# 4. Align, and write the report
-# ------------------------------
-# GDM unless you say otherwise (``--method srm --match truncate``).
+# 4. Align and write the report
+# -----------------------------
+# The default method is GDM (for SRM, add ``--method srm --match truncate``).
 shell("brainweave fit study -o model.safetensors --n-components 3")
 shell(
     "brainweave report report.html --study study --model model.safetensors "
@@ -88,16 +88,15 @@ print(
 )
 
 # %%
-# The same as a BIDS App, one job per subject and one for the group, which is what
-# clusters like::
+# On a cluster, use the BIDS App, with one job per subject and one for the group::
 #
 #     brainweave run bids/derivatives/fmriprep out participant --participant-label 01
 #     brainweave run bids/derivatives/fmriprep out group
 #
 # The same in Python
 # ------------------
-# ``load_bids`` has all the options (confounds, smoothing, what a sample is); the record
-# of what was done travels with the study.
+# ``load_bids`` has all options (confounds, smoothing, type of samples); the study keeps
+# a record of the preprocessing.
 from brainweave import load_bids
 
 loaded = load_bids(work / "bids", task="objects")

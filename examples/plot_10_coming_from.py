@@ -2,13 +2,13 @@
 Coming from BrainIAK, hyperalignment or fmralign
 ================================================
 
-Side by side: what you write today, and the same here. Ours is run when this site is
-built; that of the other packages is shown, and run by ``make peers``. Where there is a
-difference in *result*, it is said.
+This page translates code of other packages to brainweave and notes differences in
+*results*. Our code is run when this site is built; ``make peers`` runs that of the
+other packages.
 """
 
 # %%
-# Three people, one film, 256 time points. Rows are samples here, always.
+# We simulate three subjects and one film of 256 time points. Rows are always samples.
 import numpy as np
 
 from brainweave import SRM, Hyperalignment, Parcelwise, simulate_study
@@ -22,7 +22,7 @@ data = [subject.data() for subject in study]
 # %%
 # BrainIAK: shared response model
 # -------------------------------
-# BrainIAK has voxels x time, one array per subject, and wants them standardised:
+# BrainIAK uses voxels x time, one array per subject, and expects standardised data:
 #
 # .. code-block:: python
 #
@@ -34,7 +34,7 @@ data = [subject.data() for subject in study]
 #     shared = srm.transform([zscore(x.T, axis=1) for x in data])  # features x TRs
 #     w = srm.transform_subject(new.T)                      # a new subject
 #
-# Here:
+# In brainweave:
 srm = SRM(n_components=10, random_state=0).fit(data)  # standardised inside, mean kept
 shared = srm.transform(data)  # samples x features
 weights = srm.maps_[0].weights  # voxels x features
@@ -42,7 +42,7 @@ new = srm.fit_new_subject(data[0])  # a map, with transform and inverse_transfor
 shared[0].shape, weights.shape
 
 # %%
-# The same feature in three brains, over the film:
+# Plot the same feature of all three subjects over the film:
 import matplotlib.pyplot as plt
 
 figure, ax = plt.subplots(figsize=(7, 2.4), layout="constrained")
@@ -53,9 +53,9 @@ ax.legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# From the same start the iterates agree to 1.4e-10 (see :doc:`/results`). By default
-# ours runs until it has converged, not for ten iterations; float32 stays float32; a new
-# subject may lack time points: ``srm.fit_new_subject(X, samples=rows)``.
+# From the same start, the iterates agree to 1.4e-10 (see :doc:`/results`). By default,
+# brainweave iterates until convergence instead of ten times, and float32 stays float32.
+# New subjects may lack time points: ``srm.fit_new_subject(X, samples=rows)``.
 #
 # hyperalignment (the Python package): Procrustes
 # ------------------------------------------------
@@ -68,14 +68,13 @@ ax.spines[["top", "right"]].set_visible(False)
 #     template = compute_procrustes_template(np.array(data), zscore_common=False)
 #     aligned = [x @ procrustes(x, template) for x in data]
 #
-# Here, all three levels of the publication:
+# In brainweave, with all three levels of the publication:
 model = Hyperalignment(n_components=10).fit(data)
 aligned = model.transform(data)
 np.round(np.corrcoef(aligned[0][:, 0], aligned[1][:, 0])[0, 1], 2)
 
 # %%
-# Different numbers of voxels are no matter, and nothing of the size voxels x voxels is
-# made.
+# Numbers of voxels may differ, and no voxels x voxels matrix is built.
 #
 # fmralign: alignment by parcels
 # ------------------------------
@@ -88,7 +87,8 @@ np.round(np.corrcoef(aligned[0][:, 0], aligned[1][:, 0])[0, 1], 2)
 #     model.fit({"sub-01": X1, "sub-02": X2})
 #     aligned = model.transform({"sub-01": Z1})
 #
-# Here any method runs in any parcellation, and labels may be an atlas image:
+# In brainweave, any method works with any parcellation, and labels may be an atlas
+# image:
 labels = [np.arange(x.shape[1]) * 5 // x.shape[1] + 1 for x in data]
 pieces = Parcelwise(SRM(5, random_state=0), labels).fit(data)
 predicted = pieces.predict_subject(
@@ -97,12 +97,12 @@ predicted = pieces.predict_subject(
 predicted.shape
 
 # %%
-# What there is besides
-# ---------------------
+# Further features
+# ----------------
 #
-# - ``GDM(graph="labels")``: sequences that differ, missing runs, unlabelled samples.
-# - ``alignment_check(model)``: does it hold up on samples that did not align?
-# - ``between_subject_classification(model, study)``: one honest score for all methods.
+# - ``GDM(graph="labels")``: different sequences, missing runs, unlabelled samples.
+# - ``alignment_check(model)``: test an alignment on samples that took no part in it.
+# - ``between_subject_classification(model, study)``: one evaluation for all methods.
 # - ``save`` and ``load`` for every method, without pickle.
 # - ``inverse_transform`` and ``predict_subject`` for every linear method.
 from brainweave import alignment_check

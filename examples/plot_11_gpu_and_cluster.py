@@ -2,10 +2,9 @@
 GPU, clusters, and data larger than memory
 ==========================================
 
-One stage touches voxels: the *basis* of each subject, its Gram matrix. It is
-independent per subject and small afterwards. So there is one place to put on a GPU, to
-spread over a cluster, or to stream from disk; the alignment itself takes moments on any
-laptop.
+Only one stage reads voxels: the *basis* of each subject with its Gram matrix. Bases are
+independent of each other and small. This stage can run on a GPU, on a cluster, or
+stream from disk; the alignment itself takes little time on a laptop.
 """
 
 # %%
@@ -22,10 +21,10 @@ study = simulate_study(
 )
 
 # %%
-# Larger than memory
-# ------------------
-# A saved study is memory-mapped when it is opened; columns are read in chunks. HDF5
-# datasets and anything else that is 2-D and can be sliced by columns work the same.
+# Data larger than memory
+# -----------------------
+# ``Study.open`` memory-maps a saved study and reads columns in chunks. HDF5 datasets
+# and any other 2-D arrays that can be sliced by columns work the same way.
 folder = Path(tempfile.mkdtemp())
 study.save(folder / "study")
 mapped = Study.open(folder / "study")
@@ -35,8 +34,8 @@ gdm = GDM(4).fit(mapped)
 # %%
 # Read voxels once
 # ----------------
-# ``bases_`` can be given to any aligner in place of the data. Another K, energy, graph
-# or method then reads no voxel. A lower energy is a cut of the same basis.
+# Pass ``bases_`` to any aligner instead of the data to fit another K, energy, graph or
+# method without reading voxels. A lower energy is a cut of the same basis.
 from time import perf_counter
 
 start = perf_counter()
@@ -46,9 +45,9 @@ print(f"second fit from bases: {perf_counter() - start:.3f} s")
 # %%
 # One job per subject
 # -------------------
-# A basis can be saved. The file holds the samples of one subject, their inner products,
-# eigenvectors and labels; voxels are read only when weights are wanted. The BIDS App
-# does the same (``brainweave run BIDS OUT participant``, then ``group``).
+# Bases can be saved to files. A file holds the samples of one subject, their inner
+# products, eigenvectors and labels. The BIDS App works this way (``brainweave run BIDS
+# OUT participant``, then ``group``).
 for subject in study:  # each on any node of the cluster
     basis = SubjectBasis(subject.data(), energy=0.82, name=subject.id)
     save_basis(basis, folder / f"{subject.id}.safetensors", subject=subject)
@@ -58,7 +57,7 @@ group = GDM(4).fit(bases)
 print(f"same result: {np.allclose(group.eigenvalues_, gdm.eigenvalues_, rtol=1e-5)}")
 
 # %%
-# What is read once, and what is kept of it:
+# Compare the size of the data with that of the bases:
 import matplotlib.pyplot as plt
 
 sizes = {
@@ -72,7 +71,7 @@ ax.invert_yaxis()
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# A Slurm script for it:
+# A Slurm script:
 #
 # .. code-block:: bash
 #
@@ -86,8 +85,8 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # Dask
 # ----
-# Subjects, folds, parcels and searchlights go through joblib, so that its backends
-# apply; the commands have ``--dask SCHEDULER`` (:doc:`/scale`):
+# Subjects, folds, parcels and searchlights are parallelised with joblib and support its
+# backends; the commands have ``--dask SCHEDULER`` (:doc:`/scale`):
 #
 # .. code-block:: python
 #
@@ -100,9 +99,9 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # GPU
 # ---
-# ``pip install ".[gpu]"`` in a clone of brainweave. Give torch tensors, and the work is
-# done on their device; or say ``GDM(4, device="cuda")`` and give arrays of any kind,
-# which are then sent there in pieces (:doc:`/scale`):
+# Run ``pip install ".[gpu]"`` in a clone of brainweave. Torch tensors are processed on
+# their device. With ``GDM(4, device="cuda")``, arrays of any kind are sent to the
+# device in chunks (:doc:`/scale`):
 #
 # .. code-block:: python
 #

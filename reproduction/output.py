@@ -17,7 +17,7 @@ from reproduction.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Fi
 if TYPE_CHECKING:
     import pandas as pd
 
-    from brainweave.plotting import CurvePanel
+    from reproduction.curves import CurvePanel
 
 
 #: Other forms of GDM, which are not counted among the methods that are compared.
@@ -365,7 +365,7 @@ def _panel(
     title: str, curve: "pd.DataFrame", means: "pd.Series[float]", guess: float
 ) -> "CurvePanel":
     """Make a panel of GDM against x, with the means of the others as lines."""
-    from brainweave.plotting import CurvePanel
+    from reproduction.curves import CurvePanel
 
     # no mean of the folds that happen to be left
     whole = curve[["mean", "std"]].where(curve["n_failed"] == 0)
@@ -392,7 +392,7 @@ def _save_curves(
     """Write numbers, and a figure that is the same file whenever it is the same."""
     import matplotlib as mpl
 
-    from brainweave.plotting import plot_curve_panels
+    from reproduction.curves import plot_curve_panels
 
     write_table(folder, name, numbers)
     drawn = plot_curve_panels(panels, xlabel=f"{what} (%)")

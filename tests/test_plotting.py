@@ -13,11 +13,9 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
-    CurvePanel,
     palette,
     plot_accuracy,
     plot_confusion,
-    plot_curve_panels,
     plot_eigenvalues,
     plot_energy,
     plot_feature_map,
@@ -166,9 +164,7 @@ def test_shared_space_draws_every_sample_once(color_by):
     rng = np.random.default_rng(1)
     shared = [rng.normal(size=(n, 3)) for n in (5, 4)]
     labels = [["a", "b", None, "a", "b"], list("abab")]
-    figure = plot_shared_space(
-        shared, labels, components=(2, 0), color_by=color_by, names=["x", "y"]
-    )
+    figure = plot_shared_space(shared, labels, components=(2, 0), color_by=color_by)
     drawn = np.concatenate([c.get_offsets() for c in figure.axes[0].collections])
     expected = np.concatenate(shared)[:, [2, 0]]
     order = np.lexsort(drawn.T), np.lexsort(expected.T)
@@ -177,37 +173,15 @@ def test_shared_space_draws_every_sample_once(color_by):
     assert len(figure.axes[0].collections) == groups
 
 
-def test_curve_panels_hold_curves_bands_and_lines():
-    lines = {"without alignment": 0.3, "best of others": 0.5, "guess": 0.125}
-    panels = [
-        CurvePanel(name, [0, 10, 20], {"GDM": y}, {"GDM": [0.1] * 3}, lines)
-        for name, y in (("DS105", [0.6, 0.55, np.nan]), ("Raider", [0.5, 0.4, 0.3]))
-    ]
-    figure = plot_curve_panels(panels, xlabel="incompleteness (%)")
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["DS105", "Raider"]
-    curve, *levels = figure.axes[1].get_lines()
-    assert_allclose(curve.get_ydata(), [50, 40, 30], rtol=1e-12)
-    assert_allclose([v.get_ydata()[0] for v in levels], [30, 50, 12.5], rtol=1e-12)
-    legend = [t.get_text() for t in figure.legends[0].get_texts()]
-    assert legend == ["GDM", *lines]
-
-
-def test_curve_panels_leave_no_empty_axes():
-    panels = [CurvePanel(str(i), [0], {"GDM": [0.5]}) for i in range(4)]
-    assert len(plot_curve_panels(panels, columns=3).axes) == 4
-
-
 def test_names_from_data_are_drawn_as_they_are():
     result = FakeResult(np.array([0.5]), method="$x^2", categories=AWKWARD)
     result.confusion = np.eye(4)
-    panels = [CurvePanel(n, [0], {n: [0.5]}, lines={n + " ": 0.1}) for n in AWKWARD]
     figures = [
         plot_sequences([AWKWARD], names=["$y"]),
         plot_confusion(result),
         plot_accuracy(result),
         plot_shared_space([np.eye(4)], [AWKWARD]),
-        plot_shared_space([np.eye(4)], [AWKWARD], color_by="subject", names=["$y$"]),
-        plot_curve_panels(panels),
+        plot_shared_space([np.eye(4)], [AWKWARD], color_by="subject"),
     ]
     for figure in figures:
         draw(figure)
@@ -258,12 +232,6 @@ class _FakeModel:
             lambda: plot_shared_space([np.eye(2)], [["a", "b"]], color_by="run"),
             InputError,
             "'label' or 'subject'",
-        ),
-        (lambda: plot_curve_panels([]), InputError, "no panels"),
-        (
-            lambda: CurvePanel("d", [0, 1], {"GDM": [0.5]}),
-            InputError,
-            r"curves\['GDM'\] has 1 values for 2 points",
         ),
     ],
 )

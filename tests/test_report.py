@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import brainweave
-from brainweave import GDM, PaperGDM
+from brainweave import GDM, NoAlignment, PaperGDM
 from brainweave._core.exceptions import InputError
+from brainweave.basis.reliability import reliable_share
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
 from brainweave.report.elements import Table, figure_svg
-from brainweave.report.evidence import reliable_share
 from brainweave.study import Study, Subject
 
 ATTACK = "<script>alert(1)</script>"
@@ -348,9 +348,7 @@ def test_matched_samples_are_counted_as_they_were(tmp_path, study):
     ("change", "text"),
     [
         ({"study_fingerprint": "f" * 64}, "another study than the one given"),
-        ({"categories": list("abcx")}, "the category 'x'"),
         ({"folds": [{"test_subjects": ["09"]}]}, "subject '09'"),
-        ({"folds": [{"n_test": 999, "half": 0}]}, "more samples than the study"),
     ],
 )
 def test_results_of_another_study_are_refused(tmp_path, study, change, text):
@@ -728,19 +726,20 @@ def test_a_usual_study_stays_small(tmp_path):
     assert path.stat().st_size < 1_200_000
 
 
-def test_too_many_samples_are_thinned_out_and_said_to_be(tmp_path, study, monkeypatch):
+def test_too_many_samples_are_thinned_out_and_said_to_be(
+    tmp_path, study, model, monkeypatch
+):
     monkeypatch.setattr("brainweave.report.sections.MAX_POINTS", 20)
-    shared = [np.zeros((s.n_samples, 2)) + s.n_samples for s in study]
-    path = write_report(tmp_path / "r.html", study=study, shared=shared)
+    path = write_report(tmp_path / "r.html", study=study, model=model)
     page = Page(path.read_text("utf-8"))
     assert len(page.csv("shared-space")) == 21
     assert "52 samples are left out" in page.text
 
 
 def test_features_in_voxels_are_drawn_by_principal_components(tmp_path, study):
-    rng = np.random.default_rng(0)
-    shared = [rng.normal(size=(s.n_samples, 50)) for s in study]
-    path = write_report(tmp_path / "r.html", study=study, shared=shared)
+    same = Study([Subject(s.id, s.data()[:, :30], labels=s.labels) for s in study])
+    model = NoAlignment().fit(same)
+    path = write_report(tmp_path / "r.html", study=same, model=model)
     assert "principal component 0" in Page(path.read_text("utf-8")).text
 
 
@@ -787,11 +786,6 @@ def test_a_model_of_another_study_is_refused(tmp_path, study, model):
         write_report(tmp_path / "r.html", study=study[:2], model=model)
 
 
-def test_shared_features_of_other_samples_are_refused(tmp_path, study):
-    with pytest.raises(InputError, match=r"shared\[0\] has 2 samples, subject '01'"):
-        write_report(tmp_path / "r.html", study=study, shared=[np.zeros((2, 2))] * 3)
-
-
 def test_a_folder_is_no_file(tmp_path, study):
     with pytest.raises(InputError, match=r"is a folder\. Name a file in it"):
         write_report(tmp_path, study=study)
@@ -828,7 +822,7 @@ def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
         Subject(s.id, s.data()[:, :30], labels=s.labels, runs=s.runs) for s in study
     ]
     model = Parcelwise(GDM(2), np.repeat([1, 2], 15)).fit(Study(subjects))
-    inputs = gather(study=None, model=model, results=None, config=None, shared=None)
+    inputs = gather(study=None, model=model, results=None, config=None)
     methods = write_methods(inputs)
     assert "parcel-wise alignment (Bazeille et al., 2021), each region by" in (
         methods.paragraph
@@ -939,25 +933,8 @@ def test_many_categories_are_counted_not_listed(tmp_path):
 
 
 def test_one_shared_feature_is_drawn_on_a_line(tmp_path, study):
-    shared = [np.arange(s.n_samples)[:, None] for s in study]
-    page = text_of(tmp_path, study=study, shared=shared)
+    page = text_of(tmp_path, study=study, model=GDM(1).fit(study))
     assert {row[-1] for row in page.csv("shared-space")[1:]} == {"0"}
-
-
-@pytest.mark.parametrize(
-    ("shared", "text"),
-    [
-        ([np.zeros((24, 2))] * 2, "shared has 2 arrays for 3 subjects"),
-        (
-            [np.zeros((24, 2))] * 2 + [np.zeros((24, 3))],
-            r"shared\[2\] must be samples x",
-        ),
-        ([np.zeros(24)] * 3, r"shared\[0\] must be samples x features"),
-    ],
-)
-def test_shared_features_of_other_shapes_are_refused(tmp_path, study, shared, text):
-    with pytest.raises(InputError, match=text):
-        write_report(tmp_path / "r.html", study=study, shared=shared)
 
 
 def test_a_model_must_be_of_this_study_and_of_its_state(tmp_path, study, model):

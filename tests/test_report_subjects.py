@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from brainweave.evaluation.comparison import compare_results, subject_means
-from brainweave.plotting.results import Scored
-from brainweave.report.evidence import (
+from brainweave.evaluation.comparison import (
     above_chance,
-    interval,
+    compare_results,
+    subject_interval,
+    subject_means,
 )
+from brainweave.plotting.results import Scored
 
 
 @dataclass
@@ -38,19 +39,23 @@ def test_folds_of_a_subject_are_one_value():
     result = of_subjects([0.5, 0.75])
     assert subject_means(result) == pytest.approx({"00": 0.5, "01": 0.75})
     assert subject_means(Scored("GDM", Result(np.array([0.5])))) == {}
-    assert interval(result) is None  # two subjects tell no interval
+    assert subject_interval(result) is None  # two subjects tell no interval
 
 
 def test_the_interval_is_that_of_student(rng):
     values = rng.uniform(0.3, 0.9, 12)
     want = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert interval(of_subjects(values)) == pytest.approx(tuple(want))
-    assert interval(of_subjects([0.2, 0.9, 1.0])) == pytest.approx((0, 1))  # no more
+    assert subject_interval(of_subjects(values)) == pytest.approx(tuple(want))
+    assert subject_interval(of_subjects([0.2, 0.9, 1.0])) == pytest.approx(
+        (0, 1)
+    )  # no more
 
 
 def test_the_interval_holds_the_mean_as_often_as_it_says(rng):
     """Of 5 subjects resampling would give 84 %."""
-    found = [interval(of_subjects(rng.normal(0.5, 0.05, 5))) for _ in range(400)]
+    found = [
+        subject_interval(of_subjects(rng.normal(0.5, 0.05, 5))) for _ in range(400)
+    ]
     assert 0.92 < np.mean([low < 0.5 < high for low, high in found]) < 0.98
 
 

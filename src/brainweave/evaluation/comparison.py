@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.io import write_text
@@ -42,17 +43,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SIGNIFICANT",
+    "ChanceTest",
     "Comparison",
     "PairedTest",
+    "Verdict",
+    "above_chance",
     "compare_methods",
     "compare_results",
+    "judge_alignment",
     "sign_flip_p",
     "smallest_flip_p",
+    "subject_interval",
     "subject_means",
     "verdict",
 ]
 
 SIGNIFICANT = 0.05
+UNALIGNED = "without alignment"  # name of results of no alignment
 MAX_EXACT = 14  # subjects up to which all sign flips are tried
 N_FLIPS = 9999
 MIN_SUBJECTS = 3  # for a comparison of methods
@@ -197,6 +204,192 @@ def compare_results(
     return pairs
 
 
+def subject_interval(result: Any) -> tuple[float, float] | None:
+    """Return a 95 % interval of the mean score over subjects, by the t distribution.
+
+    Resampling subjects gives intervals that are far too narrow for a handful of them.
+
+    Parameters
+    ----------
+    result : ClassificationResult
+        Scores between 0 and 1, to which the interval is clipped.
+
+    Returns
+    -------
+    (float, float) or None
+        None for fewer than three subjects.
+    """
+    values = np.array(list(subject_means(result).values()))
+    n = len(values)
+    if n < MIN_SUBJECTS:
+        return None
+    half = stats.t.isf(0.025, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    low, high = np.clip(values.mean() + np.array([-half, half]), 0, 1)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class ChanceTest:
+    """A p-value, the smallest that its test can give, and the name of the test."""
+
+    p: float
+    smallest_p: float | None
+    how: str
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether a significant p is possible at all."""
+        return self.smallest_p is None or self.smallest_p < SIGNIFICANT
+
+    def __str__(self) -> str:
+        text = f"p = {self.p:.2g}, {self.how}"
+        if self.smallest_p is None:
+            return text
+        if self.p <= self.smallest_p * (1 + 1e-9):
+            return f"{text}: the smallest p possible"
+        return f"{text}; smallest p possible {self.smallest_p:.2g}"
+
+
+def above_chance(result: Any, *others: Any) -> ChanceTest | None:
+    """Test accuracies against chance: by the result's permutations, else sign flips.
+
+    Sign flips are one-sided over subjects, and only for the held-out protocol: joint
+    accuracies are above chance in noise.
+
+    Parameters
+    ----------
+    result : ClassificationResult
+        The best of several results, or the only one.
+    *others : ClassificationResult
+        The results among which it was chosen, for which p is corrected.
+
+    Returns
+    -------
+    ChanceTest or None
+        None if neither test is possible.
+    """
+    times = len(others) + 1
+    chosen = f", corrected for the choice among {times} methods" if others else ""
+    p = getattr(result, "p_value", None)
+    if p is not None:  # Bonferroni
+        least = getattr(result, "smallest_p", None)
+        least = None if least is None else min(1.0, times * least)
+        return ChanceTest(min(1.0, times * p), least, f"permuted labels{chosen}")
+    found = [(subject_means(r), r.chance) for r in (result, *others)]
+    ids = [id for id in found[0][0] if all(id in means for means, _ in found)]
+    if result.protocol != "held-out" or not ids:
+        return None
+    rows = [[means[id] - chance for id in ids] for means, chance in found]
+    how = f"sign flips over {len(ids)} subjects{chosen}"
+    return ChanceTest(sign_flip_p(rows), smallest_flip_p(len(ids)), how)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether alignment worked: "good", "bad" or "open", a title, and the reasons."""
+
+    kind: str
+    title: str
+    reasons: list[str]
+
+
+def judge_alignment(
+    results: Mapping[str, Any], check: Any = None, *, method: str | None = None
+) -> Verdict | None:
+    """Judge an alignment by accuracy on left-out subjects and by held-out samples.
+
+    Nothing is claimed without a test: a result without a p-value decides nothing.
+
+    Parameters
+    ----------
+    results : mapping of str to ClassificationResult
+        Results of one protocol by the names of their methods; "without alignment" is
+        the baseline.
+    check : AlignmentCheck, optional
+        What :func:`brainweave.alignment_check` returns for the fitted model.
+    method : str, optional
+        Name of the result to judge. By default the best one that aligns, whose p-value
+        is corrected for the choice.
+
+    Returns
+    -------
+    Verdict or None
+        None if there is nothing to judge by.
+    """
+    judged: list[tuple[bool | None, str]] = []
+    aligned = [name for name in results if name != UNALIGNED]
+    if aligned:
+        best = max(aligned, key=lambda name: float(np.mean(results[name].scores)))
+        rivals = [] if method else [results[n] for n in aligned if n != best]
+        judged.append(_judge_accuracy(method or best, results, rivals))
+        judged += _judge_gain(method or best, results)
+    if check is not None:
+        judged.append((check.worked, check.verdict))
+    if not judged:
+        return None
+    answers, reasons = [answer for answer, _ in judged], [why for _, why in judged]
+    if True in answers and False in answers:
+        return Verdict("open", "Unclear whether alignment worked", reasons)
+    for answer, kind, title in (
+        (True, "good", "Alignment worked"),
+        (False, "bad", "No evidence of a shared space"),
+    ):
+        if answer in answers:  # the reasons do not repeat the title
+            short = [reason.removeprefix(f"{title}: ") for reason in reasons]
+            return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
+    return Verdict("open", "Whether alignment worked cannot be told", reasons)
+
+
+def _judge_accuracy(
+    name: str, results: Mapping[str, Any], rivals: list[Any]
+) -> tuple[bool | None, str]:
+    """Judge whether an accuracy is above chance; None if it cannot be told."""
+    result = results[name]
+    details, between = [result.protocol or ""], subject_interval(result)
+    if between is not None:
+        ends = " to ".join(map(_percent, between))
+        details.append(f"95 % interval over subjects {ends}")
+    where = "; ".join(filter(None, details))
+    meant = getattr(result, "chance_is", "")
+    text = (
+        f"With {name}, {_percent(np.mean(result.scores))} of the samples of left-out "
+        f"subjects are classified correctly{where and f' ({where})'}; chance"
+        f"{meant and f', {meant},'} is {_percent(result.chance)}"
+    )
+    test = above_chance(result, *rivals)
+    if test is None:
+        return None, f"{text}. This was not tested, so it alone decides nothing."
+    if not test.can_tell:
+        few = "Too few subjects, or permutations, to tell whether that is above chance"
+        return None, f"{text}. {few} ({test})."
+    above = test.p < SIGNIFICANT
+    return above, f"{text}: {'above' if above else 'not above'} chance ({test})."
+
+
+def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None, str]]:
+    """Judge whether aligning beats not aligning; empty if that was not scored."""
+    for pair in compare_results(results):
+        if {pair.better, pair.other} != {name, UNALIGNED}:
+            continue
+        how = f"two-sided sign flips over {pair.n_subjects} subjects"
+        if len(results) > 2:
+            how += ", corrected for all pairs of methods"
+        test = ChanceTest(pair.p, pair.smallest_p, how)
+        side = "higher" if pair.better == name else "lower"
+        points = f"{100 * pair.difference:.1f} percentage points {side}"
+        text = f"With {name}, accuracy is {points} than {UNALIGNED} ({test})"
+        if not test.can_tell:
+            return [(None, f"{text}: too few subjects to tell them apart.")]
+        differs = test.p < SIGNIFICANT
+        told = "" if differs else ", which may be chance"
+        return [(differs and side == "higher", f"{text}{told}.")]
+    return []
+
+
+def _percent(share: Any) -> str:
+    return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
+
+
 def verdict(results: Mapping[str, Any]) -> str:
     """Say in one sentence which method scores highest, by how much, and with which p.
 
@@ -260,18 +453,14 @@ def verdict(results: Mapping[str, Any]) -> str:
 
 
 def _against_chance(result: Any) -> str:
-    p, least, how = getattr(result, "p_value", None), None, "permuted labels"
-    if p is not None:
-        least = result.smallest_p
-    elif result.protocol == "held-out":
-        values = np.array(list(subject_means(result).values())) - result.chance
-        how = f"sign flips over {len(values)} subjects"
-        if len(values):
-            p, least = sign_flip_p(values), smallest_flip_p(len(values))
-    if p is None or least is None:
+    test = above_chance(result)
+    if test is None or test.smallest_p is None:
         return "whether that is above chance was not tested"
-    above = "above" if p < SIGNIFICANT else "not above"
-    return f"{above} chance, p = {p:.2g} ({how}; no p can be below {least:.2g})"
+    above = "above" if test.p < SIGNIFICANT else "not above"
+    return (
+        f"{above} chance, p = {test.p:.2g} ({test.how}; no p can be below "
+        f"{test.smallest_p:.2g})"
+    )
 
 
 def _points(result: Any, difference: float) -> str:

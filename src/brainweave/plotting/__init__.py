@@ -1,4 +1,4 @@
-"""Figures of studies, models and results; each function gives a matplotlib Figure.
+"""Figures of studies, models and results; each function returns a matplotlib Figure.
 
 The figures belong to no pyplot window: save them (``figure.savefig("a.svg")``), or let
 a notebook show them. Matplotlib is imported when the first is drawn.
@@ -11,20 +11,16 @@ from brainweave.plotting.model import (
     plot_shared_space,
 )
 from brainweave.plotting.results import (
-    CurvePanel,
     plot_accuracy,
     plot_confusion,
-    plot_curve_panels,
     plot_sequences,
 )
 from brainweave.plotting.style import palette
 
 __all__ = [
-    "CurvePanel",
     "palette",
     "plot_accuracy",
     "plot_confusion",
-    "plot_curve_panels",
     "plot_eigenvalues",
     "plot_energy",
     "plot_feature_map",

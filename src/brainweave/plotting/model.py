@@ -1,4 +1,4 @@
-"""What an aligner learned: its spectrum, the shared space, and features on brains."""
+"""Figures of what an aligner learned: eigenvalues, the shared space, brain maps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,7 @@ from brainweave._core.exceptions import InputError
 from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.plotting import style
 from brainweave.plotting.results import MAX_LEGEND, read_sequences
-from brainweave.plotting.style import (
-    ACCENT,
-    DASHED,
-    GRID,
-    INK,
-    MUTED,
-    PAPER,
-    UNLABELLED,
-)
+from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,9 +19,7 @@ if TYPE_CHECKING:
 
 @style.styled
 def plot_eigenvalues(model: Any) -> "Figure":
-    """Draw how well each shared feature fits the graph, and where the gain ends.
-
-    That is the eigenvalue, or minus it under an energy: larger is better in both.
+    """Plot the fit of each shared feature to the graph; larger is better.
 
     Parameters
     ----------
@@ -40,8 +30,7 @@ def plot_eigenvalues(model: Any) -> "Figure":
     -------
     Figure
         Filled dots are features that gain from the graph, as those of noise do too;
-        open ones, in the shaded part, gain nothing, so that their directions are
-        arbitrary. Features are counted from 0.
+        open ones gain nothing and have arbitrary directions. Numbered from 0.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -66,9 +55,10 @@ def plot_eigenvalues(model: Any) -> "Figure":
     if informative < n:
         ax.axvspan(informative - 0.5, n - 0.5, color=MUTED, alpha=0.1, linewidth=0)
         ax.axvline(informative - 0.5, color=INK, linestyle=DASHED, linewidth=1)
-    parts = [(0, informative, "gain from the graph", ACCENT)]
-    parts.append((informative, n, "arbitrary", MUTED))
-    for start, end, what, color in parts:
+    for start, end, what, color in (
+        (0, informative, "gain from the graph", ACCENT),
+        (informative, n, "arbitrary", MUTED),
+    ):
         if end > start:
             text, place = f"{end - start} {what}", ax.get_xaxis_transform()
             middle = (start + end - 1) / 2
@@ -89,14 +79,14 @@ def energy_curves(bases: Sequence[Any]) -> list[NDArray[np.float64]]:
 
 @style.styled
 def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
-    """Draw the cumulative singular values of each subject, and the cut.
+    """Plot the cumulative singular values of each subject, and the cut.
 
     Parameters
     ----------
     model : aligner
         Fitted, with its ``bases_``; or a list of :class:`SubjectBasis`.
     names : sequence of str, optional
-        What to call the subjects.
+        Names of the subjects.
 
     Returns
     -------
@@ -140,22 +130,19 @@ def plot_shared_space(
     *,
     components: tuple[int, int] = (0, 1),
     color_by: str = "label",
-    names: Sequence[Any] | None = None,
 ) -> "Figure":
-    """Draw the samples of all subjects in two dimensions of the shared space.
+    """Plot the samples of all subjects in two dimensions of the shared space.
 
     Parameters
     ----------
     shared : list of arrays of shape (n_samples_i, n_components)
-        What ``transform`` or ``fit_transform`` gives.
+        What ``transform`` or ``fit_transform`` returns.
     labels : list of array-like
         Category of each sample; None for unlabelled ones.
     components : (int, int), default=(0, 1)
-        Which shared features to draw, counted from 0.
-    color_by : {"label", "subject"}
-        What the colours tell.
-    names : sequence of str, optional
-        What to call the subjects.
+        Shared features to plot, numbered from 0.
+    color_by : {"label", "subject"}, default="label"
+        What the colours show.
 
     Returns
     -------
@@ -165,7 +152,7 @@ def plot_shared_space(
         raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
     style.check_not_empty(shared, "subjects")
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
-    sequences = read_sequences(labels, names)
+    sequences = read_sequences(labels)
     if len(labels) != len(arrays):
         raise InputError(f"{len(labels)} lists of labels for {len(arrays)} subjects.")
     for i, (array, n) in enumerate(zip(arrays, sequences.lengths, strict=True)):
@@ -182,18 +169,17 @@ def plot_shared_space(
     if color_by == "subject":
         of_sample = list(np.repeat(np.array(kinds, dtype=object), sequences.lengths))
     figure, (ax,) = style.new_figure(5.6, 4.2)
-    handles, shown = [], []
-    colors = [*style.palette(len(kinds)), UNLABELLED]
+    shown = {}
+    colors = [*style.palette(len(kinds)), style.UNLABELLED]
     for kind, color in zip([*kinds, None], colors, strict=True):
         x, y = points[[v == kind for v in of_sample]].T
         if len(x):
             dots = ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
-            handles.append(dots)
-            shown.append("unlabelled" if kind is None else kind)
+            shown["unlabelled" if kind is None else kind] = dots
     ax.set_xlabel(f"shared feature {components[0]}")
     ax.set_ylabel(f"shared feature {components[1]}")
     if len(shown) <= MAX_LEGEND:
-        style.add_legend(ax, handles, shown)
+        style.add_legend(ax, list(shown.values()), shown)
     return figure
 
 
@@ -210,38 +196,35 @@ def plot_feature_map(
     subject_map: Any,
     component: int = 0,
     *,
-    what: str = "patterns",
     title: str | None = None,
     limit: float | None = None,
     colorbar: bool = True,
 ) -> "Figure":
-    """Draw one shared feature on a subject's brain.
+    """Plot the pattern of one shared feature on a subject's brain.
 
-    Volumes that lie within the MNI template are drawn as a glass brain, others as three
-    cuts; surfaces on fsaverage5 as hemispheres.
+    Volumes within the MNI template are shown as a glass brain, others as three cuts;
+    surfaces on fsaverage5 as hemispheres.
 
     Parameters
     ----------
     subject_map : SubjectMap
         Of a model that was fitted on images, so that its ``space`` is known.
     component : int, default=0
-        Which shared feature, counted from 0.
-    what : {"patterns", "weights"}
-        What the voxels show when the feature is active, or how they are weighed.
+        Shared feature, numbered from 0.
     title : str, optional
-        Written into the figure.
+        Title of the figure.
     limit : float, optional
         Value at the ends of the colour scale; by default the largest of this map.
     colorbar : bool, default=True
-        Draw the colour scale.
+        Whether to show the colour scale.
 
     Returns
     -------
     Figure
     """
-    image = subject_map.to_image(component, what=what)
+    image = subject_map.to_image(component)
     if _is_volume(image):
-        return _draw_volume(image, title, limit, colorbar)
+        return _draw_volume(image, limit, title=title, colorbar=colorbar)
     if hasattr(image, "darrays"):  # one structure alone; its name is in the space
         image = {next(iter(subject_map.space.masks)): image}
     surfaces = _fsaverage5_parts(image)
@@ -287,7 +270,7 @@ def _is_volume(image: Any) -> bool:
 
 
 def fits_glass_brain(image: Any) -> bool:
-    """Say whether all values of a volume lie where the MNI template has its brain."""
+    """Return whether all values of a volume lie within the MNI template."""
     values = np.asarray(image.dataobj)
     inside = np.argwhere(np.nan_to_num(values) != 0)
     if len(inside) == 0:
@@ -297,19 +280,16 @@ def fits_glass_brain(image: Any) -> bool:
     return bool((low >= _GLASS_LOW).all() and (high <= _GLASS_HIGH).all())
 
 
-def _draw_volume(
-    image: Any, title: str | None, limit: float | None, colorbar: bool
-) -> "Figure":
+def _draw_volume(image: Any, limit: float | None, **options: Any) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import plotting
 
     figure = Figure(figsize=_VOLUME_SIZE)
-    shared: dict[str, Any] = {"figure": figure, "title": title, "colorbar": colorbar}
-    shared |= _colors(limit or _largest(image.dataobj))
+    options |= {"figure": figure, **_colors(limit or _largest(image.dataobj))}
     if fits_glass_brain(image):
-        plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **shared)
+        plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **options)
     else:
-        plotting.plot_img(image, draw_cross=False, **shared)
+        plotting.plot_img(image, draw_cross=False, **options)
     return figure
 
 
@@ -323,15 +303,13 @@ def _largest(values: Any) -> float:
 
 def _fsaverage5_parts(image: Any) -> dict[str, Any]:
     """Return the values of each hemisphere, if these are GIfTI images on fsaverage5."""
-    found = {}
-    for structure, part in image.items() if isinstance(image, dict) else ():
-        side = str(structure).lower().removeprefix("cortex")
-        if side not in ("left", "right") or not hasattr(part, "darrays"):
-            return {}
-        found[side] = np.asarray(part.darrays[0].data, dtype=float)
-        if len(found[side]) != _FSAVERAGE5:
-            return {}
-    return found
+    found = {
+        str(structure).lower().removeprefix("cortex"): part.darrays[0].data
+        for structure, part in (image.items() if isinstance(image, dict) else ())
+        if hasattr(part, "darrays")
+    }
+    fits = set(found) <= {"left", "right"}
+    return found if fits and {*map(len, found.values())} == {_FSAVERAGE5} else {}
 
 
 def _draw_surfaces(

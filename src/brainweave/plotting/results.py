@@ -1,7 +1,7 @@
-"""What subjects saw, and how well it was classified: accuracies, confusions, curves."""
+"""Figures of the samples of a study, of accuracies and of confusions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing, sort_labels
+from brainweave.evaluation.comparison import UNALIGNED
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 MAX_LEGEND = 24  # more categories are told by the order of their colours alone
@@ -76,16 +76,16 @@ def _without_missing(values: Iterable[Any] | None, n: int) -> list[Any]:
 def plot_sequences(
     study: Any, *, names: Sequence[Any] | None = None, legend: bool = True
 ) -> "Figure":
-    """Draw a strip of coloured samples per subject, one colour per category.
+    """Plot a strip of coloured samples per subject, one colour per category.
 
     Parameters
     ----------
     study : Study, or list of array-like
         Subjects with labels (and runs), or one array of labels per subject.
     names : sequence of str, optional
-        What to call the subjects; default: their ids.
+        Names of the subjects; by default their ids.
     legend : bool, default=True
-        Say which colour is which category, if these are not too many.
+        Whether to add a legend, if there are not too many categories.
 
     Returns
     -------
@@ -129,7 +129,6 @@ def plot_sequences(
 
 # -- how well it was classified --------------------------------------------------------
 
-UNALIGNED = "without alignment"
 BASELINES = ("noalignment", "withoutalignment", "none")
 ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
@@ -139,8 +138,8 @@ MAX_NAMES = 30  # categories up to which rows and columns are named
 class Scored:
     """A result and its name, with defaults for what results of others may lack.
 
-    ``method`` is the class of the aligner, ``label`` its name to show, ``p`` that of
-    the permutation test; ``folds`` has a mapping, maybe empty, for each score.
+    ``method`` is the class of the aligner, ``label`` its name to show, ``p_value``
+    that of the permutation test; ``folds`` has a mapping, maybe empty, for each score.
     """
 
     def __init__(self, name: str, result: Any) -> None:
@@ -159,12 +158,11 @@ class Scored:
         self.aligns_nothing = self.label == UNALIGNED
         self.scores = np.asarray(result.scores, dtype=float)
         self.mean, self.chance = float(self.scores.mean()), float(result.chance)
-        self.p: float | None = getattr(result, "p_value", None)
-        folds = [*(getattr(result, "folds", None) or []), *[{}] * len(self.scores)]
-        self.folds: list[Mapping[str, Any]] = [
-            fold if isinstance(fold, Mapping) else {}
-            for fold in folds[: len(self.scores)]
-        ]
+        self.p_value: float | None = getattr(result, "p_value", None)
+        self.smallest_p: float | None = getattr(result, "smallest_p", None)
+        self.chance_is = str(getattr(result, "chance_is", ""))
+        self.folds: list[Mapping[str, Any]] = list(getattr(result, "folds", None) or [])
+        self.folds = self.folds or [{} for _ in self.scores]
         self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
         self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
         self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
@@ -192,17 +190,9 @@ def list_results(results: Any) -> list[Scored]:
     return [Scored(method_label(str(getattr(r, "method", "?"))), r) for r in listed]
 
 
-def by_protocol(results: Iterable[Scored]) -> dict[str, list[Scored]]:
-    """Group results by their protocol."""
-    groups: dict[str, list[Scored]] = {}
-    for scored in results:
-        groups.setdefault(scored.protocol, []).append(scored)
-    return groups
-
-
 @style.styled
 def plot_accuracy(results: Any) -> "Figure":
-    """Draw a bar per result, its folds as dots, and the chance level.
+    """Plot a bar per result, its folds as dots, and the chance level.
 
     Parameters
     ----------
@@ -216,25 +206,23 @@ def plot_accuracy(results: Any) -> "Figure":
     """
     listed = list_results(results)
     style.check_not_empty(listed, "results")
-    groups = by_protocol(listed)
-    headings = [p for p in groups if p]
+    protocols = list(dict.fromkeys(scored.protocol for scored in listed))
+    headings = [p for p in protocols if p]
     n_slots = len(listed) + 0.8 * len(headings)
     figure, (ax,) = style.new_figure(6.0, 0.75 + 0.34 * n_slots)
-    ticks, names, y = [], [], 0.0
-    chances = {scored.chance for scored in listed}
-    for protocol, members in groups.items():
+    ticks: dict[float, str] = {}
+    y, chances = 0.0, {scored.chance for scored in listed}
+    for protocol in protocols:
         if protocol:
-            ticks.append(y)
-            names.append(protocol)
+            ticks[y] = protocol
             y += 0.8
-        for scored in members:
+        for scored in (s for s in listed if s.protocol == protocol):
             _draw_bar(ax, y, scored)
             if len(chances) > 1:
                 ax.vlines(scored.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
-            ticks.append(y)
-            names.append(scored.name)
+            ticks[y] = scored.name
             y += 1
-    style.name_ticks(ax.yaxis, ticks, names)
+    style.name_ticks(ax.yaxis, list(ticks), ticks.values())
     ax.tick_params(axis="y", length=0)
     for label in ax.get_yticklabels():
         if label.get_text() in headings:
@@ -266,7 +254,7 @@ def _draw_bar(ax: Any, y: float, scored: Scored) -> None:
 
 @style.styled
 def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
-    """Draw the confusion matrix of a result as shares of the true category.
+    """Plot the confusion matrix of a result as shares of the true category.
 
     Parameters
     ----------
@@ -327,126 +315,3 @@ def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
     return np.divide(
         counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0
     )
-
-
-# -- accuracy against one setting, a panel per data set, as in the GDM paper -----------
-
-_LINE_STYLES = ("--", "-.", ":", (0, (6, 2, 1, 2, 1, 2)))
-_MARKERS = "osD^vP"
-
-
-@dataclass(frozen=True)
-class CurvePanel:
-    """One data set: curves over a setting, and levels that do not depend on it.
-
-    Parameters
-    ----------
-    title : str
-        Name of the data set.
-    x : sequence of float
-        The setting: incompleteness, energy, number of components.
-    curves : mapping of str to sequence of float
-        Name of a method and its score at each x; NaN where there is none.
-    errors : mapping of str to sequence of float, optional
-        Standard deviations of some of the curves, drawn as a band.
-    lines : mapping of str to float, optional
-        Levels such as "without alignment", "best of others" and "guess".
-    """
-
-    title: str
-    x: Sequence[float]
-    curves: Mapping[str, Sequence[float]]
-    errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    lines: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for what in ("curves", "errors"):
-            for name, values in getattr(self, what).items():
-                if len(values) != len(self.x):
-                    raise InputError(
-                        f"Panel {self.title!r}: {what}[{name!r}] has {len(values)} "
-                        f"values for {len(self.x)} points x."
-                    )
-
-
-@style.styled
-def plot_curve_panels(
-    panels: Sequence[CurvePanel],
-    *,
-    xlabel: str = "",
-    ylabel: str = "accuracy (%)",
-    scale: float = 100,
-    columns: int = 3,
-) -> "Figure":
-    """Draw one panel per data set with curves and horizontal lines.
-
-    Parameters
-    ----------
-    panels : sequence of CurvePanel
-        Curves and lines of the same name look the same in all panels.
-    xlabel, ylabel : str
-        Names of the axes.
-    scale : float, default=100
-        What scores are multiplied with: 100 turns shares into percent.
-    columns : int, default=3
-        Panels side by side.
-
-    Returns
-    -------
-    Figure
-        With one legend for all panels.
-
-    Examples
-    --------
-    >>> panel = CurvePanel("raider", [0, 10], {"GDM": [0.6, 0.5]}, lines={"guess": 0.1})
-    >>> figure = plot_curve_panels([panel], xlabel="incompleteness (%)")
-    >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
-    [60.0, 50.0]
-    """
-    style.check_not_empty(panels, "panels")
-    columns = max(1, min(columns, len(panels)))
-    rows = -(-len(panels) // columns)
-    figure, axes = style.new_figure(
-        2.6 * columns + 0.4 if columns > 1 else 4.6, 2.4 * rows + 0.7, rows, columns
-    )
-    curves = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
-    colors = dict(zip(curves, style.palette(len(curves)), strict=True))
-    handles: dict[str, Artist] = {}
-    for ax, panel in zip(axes, panels, strict=False):
-        x = np.asarray(panel.x, dtype=float)
-        for name, values in panel.curves.items():
-            y = scale * np.asarray(values, dtype=float)
-            color = colors[name]
-            marker = _MARKERS[curves.index(name) % len(_MARKERS)]
-            (handles[name],) = ax.plot(
-                x, y, color=color, marker=marker, markersize=4, zorder=3
-            )
-            if name in panel.errors:
-                band = scale * np.asarray(panel.errors[name], dtype=float)
-                low, high = y - band, y + band
-                ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-        for name, level in panel.lines.items():
-            number = lines.index(name)
-            handles[name] = ax.axhline(
-                scale * level,
-                color=style.MUTED if number else style.INK,
-                linestyle=_LINE_STYLES[number % len(_LINE_STYLES)],
-                linewidth=1.1,
-            )
-        ax.set_title(style.clean_text(panel.title), parse_math=False)
-        ax.grid(axis="y", color=style.GRID, linewidth=0.6)
-        ax.set_axisbelow(True)
-    for ax in axes[len(panels) :]:
-        ax.remove()
-    figure.supxlabel(xlabel, fontsize=9, color=style.INK)
-    figure.supylabel(ylabel, fontsize=9, color=style.INK)
-    order = [name for name in [*curves, *lines] if name in handles]
-    style.add_legend(
-        figure,
-        [handles[name] for name in order],
-        order,
-        loc="outside upper center",
-        ncols=min(4, len(order)),
-    )
-    return figure

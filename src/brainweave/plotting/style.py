@@ -44,14 +44,13 @@ MAX_TEXT = 40  # longer names would leave no room for the figure
 def palette(n: int) -> list[str]:
     """Return n colours that people with colour vision deficiencies can tell apart.
 
-    Up to 10 are chosen by hand for all common kinds of colour vision; up to 24 are
-    taken from a colour alphabet; more at equal steps of viridis, where neighbours are
-    alike but the order can be seen.
+    Up to 10 suit all common kinds of colour vision, up to 24 are from a colour
+    alphabet; more are equal steps of viridis.
 
     Parameters
     ----------
     n : int
-        How many.
+        Number of colours.
 
     Returns
     -------
@@ -76,11 +75,7 @@ def palette(n: int) -> list[str]:
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    """Return a name from data as one line of text that any figure or file can hold.
-
-    Control characters and lone surrogates, which no XML can hold, become spaces; long
-    names lose their end.
-    """
+    """Return a name as one line of text without characters that XML cannot hold."""
     text = "".join(
         " " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Zl", "Zp") else c
         for c in str(value)
@@ -171,7 +166,7 @@ def add_legend(
 
 
 def name_subjects(names: Sequence[Any] | None, n: int) -> list[Any]:
-    """Return the given names of n subjects, or numbers for want of them."""
+    """Return the given names of n subjects, or numbers."""
     names = [f"subject {i}" for i in range(n)] if names is None else list(names)
     if len(names) != n:
         raise InputError(f"{len(names)} names for {n} subjects.")

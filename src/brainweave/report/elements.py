@@ -1,7 +1,7 @@
-"""What a report is made of: sections of small elements, each with its numbers.
+"""Sections, elements and tables of a report, and figures for its page.
 
-What they say is in ``templates/report.toml``. Figures are inline SVG that follows the
-light and dark colours of the page.
+Their texts are in ``templates/report.toml``. Figures are inline SVG in the colours of
+the page.
 """
 
 import base64
@@ -25,9 +25,7 @@ from brainweave.plotting.style import ACCENT, GRID, INK, MUTED, PAPER, clean_tex
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Text that a spreadsheet would run as a formula when it opens the numbers.
-_FORMULA = ("=", "+", "-", "@")
-_CSV_TEXT = 200
+_FORMULA = ("=", "+", "-", "@")  # begin text that a spreadsheet would run
 
 
 def asset(name: str) -> str:
@@ -93,7 +91,10 @@ class Table:
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers, which are aligned to the right."""
         cells = [row[column] for row in self.rows if row[column] is not None]
-        return column > 0 and bool(cells) and all(map(_is_number, cells))
+        numbers = [
+            c for c in cells if isinstance(c, Real) or str(c).endswith("\u00a0%")
+        ]
+        return column > 0 and bool(cells) and len(numbers) == len(cells)
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,7 @@ class Element:
     ) -> "Element":
         """Make an element with the texts of its kind, filled in with values.
 
-        The figure is Markup or a matplotlib Figure; `number` makes ids of elements of
-        one kind differ, `caption` chooses among its captions.
+        `number` makes ids of one kind unique, `caption` chooses among its captions.
         """
         texts, id, values = TEXTS["elements"][kind], kind + number, values or {}
         if figure is not None and not isinstance(figure, Markup):
@@ -165,12 +165,6 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) or (
-        isinstance(value, str) and value.endswith("\u00a0%") and value[0].isdigit()
-    )
-
-
 def _csv_cell(value: Any) -> str:
     if value is None:
         return ""
@@ -178,7 +172,7 @@ def _csv_cell(value: Any) -> str:
         return str(int(value))
     if isinstance(value, Real):
         return f"{float(value):.6g}"
-    text = clean_text(value, limit=_CSV_TEXT)
+    text = clean_text(value, limit=200)
     return "'" + text if text.startswith(_FORMULA) else text
 
 

@@ -1,6 +1,6 @@
-"""Put together what a report is about, and refuse what does not belong together."""
+"""The inputs of a report, checked to be of one study."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.check.alignment_check import AlignmentCheck, alignment_check
-from brainweave.plotting.results import (
-    Scored,
-    Sequences,
-    by_protocol,
-    list_results,
-    read_sequences,
-)
+from brainweave.plotting.results import Scored, Sequences, list_results, read_sequences
 from brainweave.plotting.style import clean_text, name_subjects, span
-
-SIGNIFICANT = 0.05
 
 
 @dataclass
@@ -34,7 +26,7 @@ class Inputs:
     names: list[str] = field(default_factory=list)  # of the subjects
     sequences: Sequences | None = None  # labels and runs of the samples
     shared: list[NDArray[np.float64]] | None = None  # features of each subject
-    drawn: str = "given"  # or features of samples that did "not align", or "aligned"
+    drawn: str = "aligned"  # whether these samples did "not align"
     method: str = ""  # class of the model
     check: AlignmentCheck | None = None  # on samples that did not align
     notes: list[str] = field(default_factory=list)  # how these fit together
@@ -52,12 +44,11 @@ class Inputs:
     @property
     def panels(self) -> list[tuple[str, list[Scored]]]:
         """Results of each protocol, held-out first, with methods in one order."""
-        order = list(dict.fromkeys(scored.method for scored in self.results))
-        listed = sorted(self.results, key=lambda scored: order.index(scored.method))
-        groups = by_protocol(listed)
-        protocols = dict.fromkeys(scored.protocol for scored in self.results)
+        order = list(dict.fromkeys(r.method for r in self.results))
+        listed = sorted(self.results, key=lambda r: order.index(r.method))
+        protocols = dict.fromkeys(r.protocol for r in self.results)
         held_out_first = sorted(protocols, key=lambda name: name != "held-out")
-        return [(name, groups[name]) for name in held_out_first]
+        return [(p, [r for r in listed if r.protocol == p]) for p in held_out_first]
 
     def title(self, scored: Scored) -> str:
         """Return the one name of a result in all parts of the report."""
@@ -71,7 +62,7 @@ class Inputs:
         return max(of_model or aligned or members, key=lambda m: m.mean)
 
 
-def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) -> Inputs:
+def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
     """Return the arguments of a report, checked against each other."""
     method = "" if model is None else type(model).__name__
     if config is None:
@@ -106,11 +97,9 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
         found = None if study is None else alignment_check(model, study)
         useful = found is not None and found.available
         inputs.check = found if useful else alignment_check(model)
-    if shared is None and model is not None:
-        inputs.drawn, shared = _default_features(inputs)
-    if shared is not None:
-        inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
-        _check_shared(inputs, inputs.shared)
+        inputs.drawn, shared = _features_to_draw(inputs)
+        if shared is not None:
+            inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
     return inputs
 
 
@@ -128,7 +117,7 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
     return Sequences(list(names), labels, [[None] * len(values) for values in labels])
 
 
-def _default_features(inputs: Inputs) -> tuple[str, Any]:
+def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:
     """Return which kind of samples is drawn (see Inputs), and their features."""
     model, held = inputs.model, None if inputs.check is None else inputs.check.features
     if held is not None and all(np.isfinite(a).all() for a in held):
@@ -145,26 +134,6 @@ def _default_features(inputs: Inputs) -> tuple[str, Any]:
     return "aligned", None
 
 
-def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
-    inputs.names = inputs.names or name_subjects(None, len(arrays))
-    if len(arrays) != len(inputs.names):
-        raise InputError(
-            f"shared has {len(arrays)} arrays for {len(inputs.names)} subjects."
-        )
-    for i, array in enumerate(arrays):
-        if array.ndim != 2 or array.shape[1] != arrays[0].shape[1]:
-            raise InputError(
-                f"shared[{i}] must be samples x features like shared[0] "
-                f"{arrays[0].shape}; got shape {array.shape}."
-            )
-        n = None if inputs.sequences is None else inputs.sequences.lengths[i]
-        if n is not None and len(array) != n:
-            raise InputError(
-                f"shared[{i}] has {len(array)} samples, subject {inputs.names[i]!r} of "
-                f"the study has {n}."
-            )
-
-
 # -- whether all are of the same study -------------------------------------------------
 
 
@@ -173,35 +142,39 @@ def check_same_study(
 ) -> list[str]:
     """Refuse what is of different studies; return what else a reader must know.
 
-    Fingerprints decide where both sides have one; else ids, categories and numbers of
-    samples must be possible.
+    Fingerprints decide if both sides have one, else the ids of the subjects.
     """
     notes = []
     fingerprint = study.fingerprint() if hasattr(study, "fingerprint") else None
     if study is not None and model is not None:
         notes += _check_model(study, model, fingerprint)
-    of_results = {}
+    first: tuple[str, str] | None = None
     for scored in results:
         its_own = getattr(scored.result, "study_fingerprint", None)
         if study is not None and (its_own is None or its_own != fingerprint):
-            differs = fingerprint is not None and its_own is not None
-            notes += _check_result(study, scored, differs=differs)
+            notes += _check_result(
+                study, scored, differs=None not in (fingerprint, its_own)
+            )
         if its_own is not None:
-            of_results[scored.name] = its_own
-        notes += _check_components(model, scored, method)
-    for name, its_own in of_results.items():
-        first = next(iter(of_results))
-        if its_own != of_results[first]:
-            raise InputError(
-                f"The results {first!r} and {name!r} are of different studies. Write a "
-                "report of each."
+            first = first or (scored.name, its_own)
+            if its_own != first[1]:
+                raise InputError(
+                    f"The results {first[0]!r} and {scored.name!r} are of different "
+                    "studies. Write a report of each."
+                )
+        k = getattr(model, "n_components_", None)
+        used = getattr(scored.result, "n_components", None) or []
+        if k is not None and scored.method == method and set(used) - {k}:
+            notes.append(
+                f"The model shown has {k} shared features; the result "
+                f"{clean_text(scored.name)!r} was reached with "
+                f"{span(used, 'features')}."
             )
     return list(dict.fromkeys(notes))
 
 
 def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
-    ids = getattr(model, "ids_", None)
-    shown = [str(s.id) for s in study]
+    ids, shown = getattr(model, "ids_", None), [str(s.id) for s in study]
     if ids is not None and [str(i) for i in ids] != shown:
         raise InputError(
             f"The model was fitted on subjects {_list_ids(ids)}; the study has "
@@ -226,59 +199,27 @@ def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
 
 
 def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
-    """Check a result whose fingerprint differs from that of the study, or lacks."""
+    """Check a result whose fingerprint is unknown or differs from that of the study."""
     have = {str(s.id): int(s.n_samples) for s in study}
-    tested = {str(i) for fold in scored.folds for i in fold.get("test_subjects", ())}
-    strange = sorted(
-        (tested | set(map(str, scored.study.get("subjects", ())))) - set(have)
-    )
+    tested = [i for fold in scored.folds for i in fold.get("test_subjects", ())]
+    strange = {*map(str, tested), *map(str, scored.study.get("subjects", ()))} - {*have}
     if strange:
         raise InputError(
             f"The result {scored.name!r} is of another study: it has subject "
-            f"{strange[0]!r}, the study given has {_list_ids(list(have))}."
+            f"{min(strange)!r}, the study given has {_list_ids(list(have))}."
         )
     counts = {str(i): int(n) for i, n in (scored.study.get("n_samples") or {}).items()}
-    matched = scored.design.get("match")
     fewer = any(n < have.get(i, n) for i, n in counts.items())
-    if differs and not (matched or fewer):
+    if differs and not (scored.design.get("match") or fewer):
         raise InputError(
             f"The result {scored.name!r} is of another study than the one given, or of "
             "an older state of it. Score the study again, or give the study it is of."
-        )
-    labels = [s.labels for s in study if s.labels is not None]
-    labels_seen = {str(v) for values in labels for v in np.asarray(values, object)}
-    others = [
-        c for c in getattr(scored.result, "categories", ()) if str(c) not in labels_seen
-    ]
-    if labels and others:
-        raise InputError(
-            f"The result {scored.name!r} is of another study: it has the category "
-            f"{clean_text(others[0])!r}, which the study given does not have."
-        )
-    halves = {fold["half"] for fold in scored.folds if "half" in fold}
-    n_tested = sum(int(fold.get("n_test") or 0) for fold in scored.folds)
-    if n_tested > sum(have.values()) * max(1, len(halves)):
-        raise InputError(
-            f"The result {scored.name!r} is of another study: it tested more samples "
-            "than the study given has."
         )
     if not fewer:
         return []
     used = span(list(counts.values()), "of")
     given = span([have[i] for i in counts], "per subject")
     return [f"{clean_text(scored.name)} was scored on matched samples: {used} {given}."]
-
-
-def _check_components(model: Any, scored: Scored, method: str) -> list[str]:
-    """Say so when a result used other numbers of features than the model has."""
-    k = getattr(model, "n_components_", None)
-    used = getattr(scored.result, "n_components", None) or []
-    if k is None or scored.method != method or set(used) <= {k}:
-        return []
-    return [
-        f"The model shown has {k} shared features; the result "
-        f"{clean_text(scored.name)!r} was reached with {span(used, 'features')}."
-    ]
 
 
 def _list_ids(ids: Any) -> str:

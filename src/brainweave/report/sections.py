@@ -1,31 +1,33 @@
-"""The chapters on the shared space, the model, brains, and how all was computed."""
+"""The chapters of a report: data, classification, shared space, model, brains, details.
+
+The folds of one subject are not independent, so intervals and tests between methods are
+over subjects.
+"""
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
+from brainweave import plotting
+from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.aligners.check.alignment_check import graph_fit
-from brainweave.plotting.model import (
-    energy_curves,
-    feature_map_figures,
-    plot_eigenvalues,
-    plot_energy,
+from brainweave.basis.reliability import reliable_share
+from brainweave.evaluation.comparison import (
+    SIGNIFICANT,
+    compare_results,
+    subject_interval,
+    subject_means,
 )
-from brainweave.plotting.style import (
-    UNLABELLED,
-    clean_text,
-    palette,
-    percent,
-    subject_name,
-)
+from brainweave.plotting.model import energy_curves, feature_map_figures
+from brainweave.plotting.results import Scored, Sequences, row_shares
+from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
 from brainweave.report.elements import (
     TEXTS,
     Element,
@@ -34,7 +36,240 @@ from brainweave.report.elements import (
     figure_png,
     render,
 )
-from brainweave.report.inputs import SIGNIFICANT, Inputs
+from brainweave.report.inputs import Inputs
+from brainweave.study.provenance import describe_record, was_scrubbed
+
+MAX_STRIPS = 40  # subjects whose sequences are drawn
+MAX_COUNTED = 16  # categories that fit into a table
+
+
+def data_section(inputs: Inputs) -> Section | None:
+    """Describe the samples: how many, in which order, how reliable."""
+    elements = []
+    if inputs.sequences is not None:
+        if inputs.sequences.categories:
+            elements.append(_sequences(inputs, inputs.sequences))
+        elements.append(_table_of_subjects(inputs, inputs.sequences))
+    done = describe_record(inputs.record)
+    if done:
+        table = Table(["step", "what was done"], done)
+        elements.append(Element.make("preprocessing", table=table))
+    return Section.make("data", elements, done=" and preprocessing" if done else "")
+
+
+def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
+    shown = list(inputs.study or sequences.labels)[:MAX_STRIPS]
+    names, n = inputs.names[:MAX_STRIPS], len(sequences.labels)
+    distinct = len({tuple(map(str, labels)) for labels in sequences.labels})
+    kind = {n: "all_differ", 1: "all_same"}.get(distinct, "some_differ")
+    texts = TEXTS["elements"]["sequences"]
+    values = {
+        "told": texts[kind].format(n=n, distinct=distinct),
+        "more": texts["more"].format(drawn=MAX_STRIPS, n=n) if n > MAX_STRIPS else "",
+    }
+    subjects = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
+    rows = [
+        [name, i, *sample]
+        for name, labels, runs in subjects
+        for i, sample in enumerate(zip(runs, labels, strict=True))
+    ]
+    return Element.make(
+        "sequences",
+        values,
+        figure=plotting.plot_sequences(shown, names=names, legend=False),
+        data=Table(["subject", "sample", "run", "label"], rows),
+        legend=sequences.legend(),
+    )
+
+
+def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
+    columns: dict[str, list[Any]] = {"subject": inputs.names}
+    columns["samples"] = sequences.lengths
+    reliable: list[float | None] = []
+    if inputs.study is not None:
+        columns["voxels"] = [s.n_voxels for s in inputs.study]
+        columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
+        samples = (s.data() for s in inputs.study)
+        known = zip(samples, sequences.labels, sequences.runs, strict=True)
+        reliable = [reliable_share(*subject) for subject in known]
+        shares = [None if r is None else percent(r) for r in reliable]
+        columns["reliable voxels"] = shares
+    if any(run is not None for runs in sequences.runs for run in runs):
+        columns["runs"] = [len(set(runs)) for runs in sequences.runs]
+    columns |= _record_columns(inputs)
+    if len(sequences.categories) <= MAX_COUNTED:
+        for category in sequences.categories:
+            counts = [labels.count(category) for labels in sequences.labels]
+            columns[f"“{clean_text(category)}”"] = counts
+    else:
+        columns["categories"] = [len({*labels} - {None}) for labels in sequences.labels]
+    unlabelled = [labels.count(None) for labels in sequences.labels]
+    if any(unlabelled):
+        columns["unlabelled"] = unlabelled
+    told = any(share is not None for share in reliable)
+    caption = "caption_reliable" if told else "caption"
+    common = TEXTS["elements"]["subjects"]["common"]
+    values = {"common": common if "in all masks" in columns else ""}
+    return Element.make("subjects", values, caption=caption, table=Table.of(columns))
+
+
+def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
+    """Return columns of missing runs, scrubbed volumes and the overlap of masks."""
+    missing, runs = (inputs.record.get(k) or {} for k in ("missing_runs", "runs"))
+    columns: dict[str, list[Any]] = {}
+    lacking = [", ".join(map(str, missing.get(name, []))) for name in inputs.names]
+    columns["missing runs"] = [text or None for text in lacking]
+    scrubbed = {
+        id: sum(run.get("scrubbed", 0) for run in own.values())
+        for id, own in runs.items()
+    }
+    if any(scrubbed.values()):
+        done = was_scrubbed(inputs.record.get("settings") or {})
+        title = "scrubbed volumes" if done else "volumes left out"
+        columns[title] = [scrubbed.get(name) for name in inputs.names]
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
+    if len({getattr(mask, "shape", None) for mask in masks} - {None}) == 1:
+        sizes = [0 if mask is None else int(mask.sum()) for mask in masks]
+        common = int(np.logical_and.reduce(masks).sum()) if all(sizes) else None
+        if common is not None and set(sizes) != {common}:
+            columns["in all masks"] = [percent(common / size) for size in sizes]
+    return columns
+
+
+# -- accuracy: methods side by side, subjects, confusions ------------------------------
+
+WIDE = 12  # categories above which a matrix needs the whole width
+
+
+def results_section(inputs: Inputs) -> Section | None:
+    """Show accuracies, subject by subject, and confusions."""
+    if not inputs.results:
+        return None
+    tables = [_accuracy(inputs), _comparisons(inputs), _accuracy_by_subject(inputs)]
+    return Section.make("results", [*tables, *_confusions(inputs)])
+
+
+def _accuracy(inputs: Inputs) -> Element:
+    """Draw the methods as lines of HTML, which stay readable at any width."""
+    rows, drawn = [], []
+    for protocol, members in inputs.panels:
+        drawn.append((protocol, [(s, subject_interval(s)) for s in members]))
+        rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    if any(columns["voxels"]):
+        columns["voxels"] = [which or "own" for which in columns["voxels"]]
+    classifiers, classifier = {*filter(None, columns["classifier"])}, ""
+    if len(classifiers) == 1:  # named once, in the caption
+        del columns["classifier"]
+        classifier = f"Classifier: {classifiers.pop()}. "
+    folds = [
+        [
+            *(s.name, s.protocol, fold.get("half"), fold.get("fold")),
+            " ".join(map(str, fold.get("test_subjects", ()))),
+            *(float(score), s.chance),
+        ]
+        for s in inputs.results
+        for fold, score in zip(s.folds, s.scores, strict=True)
+    ]
+    header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
+    options: dict[str, Any] = {"explained": TEXTS["panels"], "percent": percent}
+    return Element.make(
+        "accuracy",
+        {"classifier": classifier},
+        figure=render("accuracy.html.jinja", panels=drawn, **options),
+        table=Table.of(columns),
+        data=Table([*header, "chance"], folds),
+    )
+
+
+def _numbers(scored: Scored) -> dict[str, Any]:
+    each = getattr(scored.result, "balanced_accuracy", None)
+    balanced = None if each is None else float(np.mean(each))
+    between, n = subject_interval(scored), len(scored.scores)
+    common = scored.design.get("voxels") == "common"
+    return {
+        "protocol": scored.protocol or None,
+        "voxels": "in all masks" if common else None,
+        "classifier": scored.design.get("classifier"),
+        "accuracy": percent(scored.mean),
+        "95 % interval": None if between is None else " – ".join(map(percent, between)),
+        "SD over folds": percent(float(scored.scores.std())) if n > 1 else None,
+        "chance": percent(scored.chance),
+        "balanced accuracy": None if balanced is None else percent(balanced),
+        "p (permutation)": scored.p_value,
+        "smallest p possible": scored.smallest_p,
+        "folds": n,
+    }
+
+
+def _comparisons(inputs: Inputs) -> Element | None:
+    found = []
+    for protocol, members in inputs.panels:
+        named = [(scored.shown(members), scored) for scored in members]
+        found += [(protocol, pair) for pair in compare_results(named)]
+    if not found:
+        return None
+    pairs = [pair for _, pair in found]
+    table = Table.of(
+        {
+            "methods": [f"{pair.better} vs. {pair.other}" for pair in pairs],
+            "protocol": [protocol or None for protocol, _ in found],
+            "difference, points": [round(100 * pair.difference, 1) for pair in pairs],
+            "p": [round(pair.p, 4) for pair in pairs],
+            "smallest p possible": [round(pair.smallest_p, 4) for pair in pairs],
+            "subjects": [pair.n_subjects for pair in pairs],
+        }
+    )
+    least, few = max(pair.smallest_p for pair in pairs), ""
+    if least > SIGNIFICANT:
+        fewest = min(pair.n_subjects for pair in pairs)
+        text = TEXTS["elements"]["between-methods"]["few"]
+        few = text.format(fewest=fewest, least=least)
+    return Element.make("between-methods", {"few": few}, table=table)
+
+
+def _accuracy_by_subject(inputs: Inputs) -> Element | None:
+    """Tabulate the accuracy of each subject, the worst first."""
+    listed = [scored for _, members in inputs.panels for scored in members]
+    accuracies = {inputs.title(scored): subject_means(scored) for scored in listed}
+    known = [by_id for by_id in accuracies.values() if by_id]
+    ids = list(dict.fromkeys(id for by_id in known for id in by_id))
+    if len(ids) < 2:
+        return None
+    ids.sort(key=lambda id: known[0].get(id, 2.0))
+    columns: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
+    for title, by_id in accuracies.items():
+        columns[title] = [percent(by_id[id]) if id in by_id else None for id in ids]
+    return Element.make("by-subject", table=Table.of(columns), wide=len(known) > 2)
+
+
+def _confusions(inputs: Inputs) -> list[Element]:
+    """Draw the confusions of the method that counts; fold the others away."""
+    chosen, elements = inputs.main_result(inputs.panels[0][1]), []
+    for number, scored in enumerate(inputs.results):
+        counts = getattr(scored.result, "confusion", None)
+        if counts is None:
+            continue
+        counts, categories = np.asarray(counts), list(scored.result.categories)
+        shares, folded = row_shares(counts), scored is not chosen
+        rows = [
+            [categories[i], categories[j], int(n), float(shares[i, j])]
+            for (i, j), n in np.ndenumerate(counts)
+        ]
+        element = Element.make(
+            "confusion",
+            {"name": inputs.title(scored)},
+            number=f"-{number}",
+            figure=plotting.plot_confusion(scored.result, title=""),
+            data=Table(["true", "predicted", "samples", "share"], rows),
+            wide=folded or len(categories) > WIDE,
+            folded=folded,
+        )
+        elements.append(element)
+    return sorted(elements, key=lambda e: e.folded)
+
+
+# -- the model, and how all was computed ----------------------------------------------
 
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
@@ -60,7 +295,7 @@ def _eigenvalues(model: Any) -> Element:
     return Element.make(
         "eigenvalues",
         caption="caption_partly" if informative < len(values) else "caption",
-        figure=plot_eigenvalues(model),
+        figure=plotting.plot_eigenvalues(model),
         data=Table(["feature", "fit to the graph", "gains"], rows),
     )
 
@@ -74,7 +309,7 @@ def _energy(inputs: Inputs) -> Element:
     ]
     return Element.make(
         "energy",
-        figure=plot_energy(inputs.model, names=inputs.names),
+        figure=plotting.plot_energy(inputs.model, names=inputs.names),
         data=Table(["subject", "component", "cumulative share", "kept"], rows),
     )
 
@@ -82,26 +317,18 @@ def _energy(inputs: Inputs) -> Element:
 def _components(inputs: Inputs) -> Element:
     summary = inputs.model.component_summary(check=inputs.check)
     variance = summary.filter(like="variance_").to_numpy()
-    columns: dict[str, list[Any]] = {
-        "feature": list(range(len(summary))),
-        "fit to the graph": [float(v) for v in summary["graph_fit"]],
-    }
-    # a model file of an older version has no held-out columns
-    if "p" in summary and np.isfinite(summary["p"]).any():
+    columns: dict[str, Any] = {"feature": range(len(summary))}
+    columns["fit to the graph"] = summary["graph_fit"]
+    if "p" in summary and np.isfinite(summary["p"]).any():  # could be checked
         columns["holds up"] = [bool(p < SIGNIFICANT) for p in summary["p"]]
-        columns["p"] = [float(p) for p in summary["p"]]
-        held = summary["agreement_cv"]
-        columns["agreement, held out"] = [round(float(v), 2) for v in held]
-    columns["agreement, in sample"] = [round(float(v), 2) for v in summary["agreement"]]
-    columns["variance, mean"] = [percent(float(v.mean())) for v in variance]
-    columns["range"] = [
-        " – ".join(percent(float(f(v))) for f in (np.min, np.max)) for v in variance
-    ]
-    n, least = getattr(inputs.check, "n_permutations", 0), ""
-    if n:
-        text = TEXTS["elements"]["components"]["least"]
-        least = text.format(least=1 / (1 + n), n=n)
-    full = [[k, *map(float, row)] for k, row in enumerate(variance)]
+        columns["p"] = summary["p"]
+        columns["agreement, held out"] = summary["agreement_cv"].round(2)
+    columns["agreement, in sample"] = summary["agreement"].round(2)
+    columns["variance, mean"] = [percent(v.mean()) for v in variance]
+    columns["range"] = [f"{percent(v.min())} – {percent(v.max())}" for v in variance]
+    n, text = getattr(inputs.check, "n_permutations", 0), TEXTS["elements"]
+    least = text["components"]["least"].format(least=1 / (1 + n), n=n) if n else ""
+    full = [[k, *row] for k, row in enumerate(variance)]
     return Element.make(
         "components",
         {"least": least},
@@ -110,9 +337,7 @@ def _components(inputs: Inputs) -> Element:
     )
 
 
-def details_section(
-    inputs: Inputs, seconds: Mapping[str, float] | None
-) -> Section | None:
+def details_section(inputs: Inputs, seconds: Mapping[str, float]) -> Section | None:
     """List settings, times and versions."""
     machine = f"{platform.system()} {platform.machine()}"
     used = {**versions(LIBRARIES), "platform": machine}
@@ -126,36 +351,30 @@ def details_section(
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Turn nested settings into rows of names and values."""
+    """Return rows of names and values of nested settings."""
     rows = []
     for key, value in config.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            rows += flatten(value, f"{name}.") or [[name, "{}"]]
+        if isinstance(value, Mapping) and value:
+            rows += flatten(value, f"{prefix}{key}.")
         else:
-            rows.append([name, _setting_text(value)])
+            rows.append([f"{prefix}{key}", _setting_text(value)])
     return rows
 
 
 def _setting_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None or isinstance(value, (bool, int, float)):
-        return repr(value)
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
         value = ", ".join(_setting_text(v) for v in value) or "none"
     elif callable(value):
         value = getattr(value, "__name__", type(value).__name__)
-    return clean_text(value, limit=500)
+    return value if isinstance(value, str) else clean_text(value, limit=500)
 
 
-def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
+def _times(inputs: Inputs, seconds: Mapping[str, float]) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
-    spent = {"this run": seconds or {}}
-    for scored in inputs.results:
-        spent[inputs.title(scored)] = scored.seconds
+    spent = {"this run": seconds}
+    spent |= {inputs.title(scored): scored.seconds for scored in inputs.results}
     stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
@@ -184,23 +403,15 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = Element.make("maps-note", {"error": str(error)})
     check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
+    shown = texts["shown"].format(
+        subjects=_count_of(len(chosen), len(inputs.model.maps_), "subjects"),
+        features=_count_of(k, inputs.model.n_components_, "shared features"),
+    )
     caution = texts["none_holds"] if fails else ""
-    counts = {
-        "subjects": count_of(len(chosen), len(inputs.model.maps_), "subjects"),
-        "features": count_of(k, inputs.model.n_components_, "shared features"),
-    }
-    shown = texts["shown"].format(**counts)
     return Section.make("maps", [element], shown=shown, caution=caution)
 
 
-def count_of(shown: int, total: int, what: str) -> str:
-    """Say how many are shown of how many there are.
-
-    Examples
-    --------
-    >>> count_of(3, 8, "subjects"), count_of(2, 2, "subjects")
-    ('3 of 8 subjects', 'all 2 subjects')
-    """
+def _count_of(shown: int, total: int, what: str) -> str:
     return f"{shown} of {total} {what}" if shown < total else f"all {total} {what}"
 
 
@@ -222,7 +433,7 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     patterns = {}
     for i, map_ in maps.items():
         first = map_.patterns[list(range(n_components))]
-        first = first.toarray() if hasattr(first, "toarray") else first
+        first = first.toarray() if hasattr(first, "toarray") else first  # sparse
         patterns[i] = np.nan_to_num(np.asarray(first, dtype=float))
     limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
     check, drawn = inputs.check, []
@@ -267,12 +478,17 @@ def space_section(inputs: Inputs) -> Section | None:
         return None
     all_points, axis = _coordinates(inputs.shared)
     n = len(all_points)
-    chosen = np.arange(n)
-    if n > MAX_POINTS:
-        chosen = np.linspace(0, n - 1, MAX_POINTS).astype(np.intp)
+    chosen = np.linspace(0, n - 1, min(n, MAX_POINTS)).round().astype(np.intp)
     points = all_points[chosen, :MAX_EMBEDDED]
     axes = [f"{axis} {k}" for k in range(points.shape[1])]
-    every = list(_list_samples(inputs, inputs.shared))
+    lengths = [len(features) for features in inputs.shared]
+    blank = [[None] * length for length in lengths]
+    known = inputs.sequences or Sequences(inputs.names, blank, blank)
+    every: list[Sample] = [
+        (subject, number, known.runs[subject][number], known.labels[subject][number])
+        for subject, length in enumerate(lengths)
+        for number in range(length)
+    ]
     samples = [every[i] for i in chosen]
     rows = [
         [inputs.names[subject], *sample, *np.round(values, 4).tolist()]
@@ -288,23 +504,15 @@ def space_section(inputs: Inputs) -> Section | None:
     return Section.make("space", [element], drawn=texts[inputs.drawn] + thinned)
 
 
-def _list_samples(inputs: Inputs, shared: Sequence[NDArray[Any]]) -> Iterator[Sample]:
-    """Yield the subject, number, run and label of every sample, counted from 0."""
-    sequences = inputs.sequences
-    for subject, features in enumerate(shared):
-        n = len(features)
-        labels = runs = [None] * n
-        if sequences is not None:
-            labels, runs = sequences.labels[subject], sequences.runs[subject]
-        yield from zip([subject] * n, range(n), runs, labels, strict=True)
-
-
 def _draw_space(
-    inputs: Inputs, samples: list[Sample], points: NDArray[np.float64], axes: list[str]
+    inputs: Inputs, samples: list[Sample], points: Matrix, axes: list[str]
 ) -> Markup:
     """Draw a group of circles per subject and category."""
     categories = [] if inputs.sequences is None else inputs.sequences.categories
-    names, colors = [clean_text(c) for c in categories], palette(len(categories))
+    names, colors = (
+        [clean_text(c) for c in categories],
+        plotting.palette(len(categories)),
+    )
     codes = {category: code for code, category in enumerate(categories)}
     groups: dict[tuple[int, int], list[int]] = {}
     for i, (subject, _, _, label) in enumerate(samples):
@@ -331,7 +539,7 @@ def _draw_space(
             (subject, code, [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]])
             for (subject, code), members in groups.items()
         ],
-        subject_colors=palette(len(inputs.names)),
+        subject_colors=plotting.palette(len(inputs.names)),
         category_colors=colors,
         ticks=ticks,
         facts=facts,
@@ -342,13 +550,11 @@ def _draw_space(
     )
 
 
-def _coordinates(
-    arrays: Sequence[NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], str]:
-    """Return coordinates of all samples, and what their axes are called.
+def _coordinates(arrays: Sequence[Matrix]) -> tuple[Matrix, str]:
+    """Return coordinates of all samples, and the name of their axes.
 
-    A few shared features are drawn as they are. Of many, as for methods that stay in
-    voxels, the principal components are drawn.
+    These are the shared features or, if there are many, as for methods that stay in
+    voxels, their principal components.
     """
     pooled = np.concatenate(arrays)
     if pooled.shape[1] == 1:
@@ -362,13 +568,8 @@ def _coordinates(
     return pca.fit_transform(pooled), "principal component"
 
 
-def _scale_points(
-    columns: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], dict[str, tuple[str, str]]]:
-    """Scale the first two columns to the drawing; return the ends of its axes, too.
-
-    The script of the page does the same for other columns.
-    """
+def _scale_points(columns: Matrix) -> tuple[Matrix, dict[str, tuple[str, str]]]:
+    """Scale two columns to the drawing, as its script does; return the axes' ends."""
     xy = columns[:, :2]
     low, high = xy.min(axis=0), xy.max(axis=0)
     span = np.where(high > low, high - low, 1.0)

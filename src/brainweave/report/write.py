@@ -1,8 +1,7 @@
-"""Write a report: one HTML file that needs nothing else.
+"""Write a report: one self-contained HTML file.
 
-Its first screen says whether alignment worked, with numbers and cautions; its last part
-is a methods paragraph that can be pasted into a manuscript, with its references
-(``templates/methods.txt.jinja``, and names in ``templates/report.toml``).
+It begins with the verdict, numbers and warnings, and ends with a methods paragraph and
+its references (``templates/methods.txt.jinja``; names are in ``report.toml``).
 """
 
 import base64
@@ -10,11 +9,10 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from warnings import WarningMessage
 
 from markupsafe import Markup
@@ -23,22 +21,24 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
 from brainweave._core.validation import check_int
 from brainweave._core.version import __version__
-from brainweave.evaluation.comparison import compare_results
-from brainweave.plotting.results import UNALIGNED, Scored, Sequences, method_label
+from brainweave.evaluation.comparison import (
+    SIGNIFICANT,
+    UNALIGNED,
+    Verdict,
+    above_chance,
+    compare_results,
+    judge_alignment,
+)
+from brainweave.plotting.results import Sequences, method_label
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
-from brainweave.report.evidence import (
-    Tested,
-    above_chance,
-    data_section,
-    interval,
-    results_section,
-)
-from brainweave.report.inputs import SIGNIFICANT, Inputs, gather
+from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
+    data_section,
     details_section,
     maps_section,
     model_section,
+    results_section,
     space_section,
 )
 from brainweave.study.provenance import describe_record
@@ -56,7 +56,6 @@ def write_report(
     results: Any = None,
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
-    shared: Any = None,
     warnings: Iterable[Any] = (),
     seconds: Mapping[str, float] | None = None,
     n_maps: int = 3,
@@ -64,39 +63,36 @@ def write_report(
 ) -> Path:
     """Write one self-contained HTML file about a study, a model and its results.
 
-    Give what there is; chapters without content are left out. The file loads nothing
-    from anywhere, and is written whole or not at all.
+    Chapters without content are left out. The file loads nothing from elsewhere, and
+    is written completely or not at all.
 
     Parameters
     ----------
     path : path
-        The file to write; its folder is made if needed. An older file is replaced.
+        File to write; its folder is created if needed. An older file is replaced.
     study : Study, optional
         The data the model was fitted on.
     model : aligner, optional
         Fitted.
     results : result, list of results, or mapping of names to results, optional
-        What :func:`brainweave.between_subject_classification` returned, for one method
-        or several, of one protocol or both.
+        Results of :func:`brainweave.between_subject_classification`, for one or more
+        methods and protocols.
     config : mapping, optional
-        All settings; default: the parameters of the model.
+        All settings; by default the parameters of the model.
     title : str
         Heading of the report.
-    shared : list of arrays of shape (n_samples_i, n_components), optional
-        Shared features to draw; default: those of the aligning samples under models
-        that were fitted without them, or, where that cannot be, those of the study.
     warnings : iterable of str or warnings.WarningMessage, optional
-        What was warned of on the way; shown with what the report itself finds.
+        Warnings to show, in addition to those that the report finds.
     seconds : mapping of str to float, optional
-        Time of each stage of this run; results bring their own.
+        Time of each stage of this run; results have their own.
     n_maps, n_map_subjects : int, default=3
-        Shared features a reader can choose to see on the brain, and of how many
-        subjects, 0 for none: every map takes half a second and 60 kB.
+        Numbers of shared features and of subjects with brain maps; 0 for none. Every
+        map takes half a second and 60 kB.
 
     Returns
     -------
     Path
-        Where the report is.
+        Path of the report.
 
     Examples
     --------
@@ -118,9 +114,7 @@ def write_report(
         )
     check_int("n_maps", n_maps, minimum=0, owner="write_report")
     check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
-    inputs = gather(
-        study=study, model=model, results=results, config=config, shared=shared
-    )
+    inputs = gather(study=study, model=model, results=results, config=config)
     if study is None and model is None and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
     maps = maps_section(inputs, n_maps, n_map_subjects)
@@ -130,7 +124,7 @@ def write_report(
         space_section(inputs),
         model_section(inputs),
         maps,
-        details_section(inputs, seconds),
+        details_section(inputs, seconds or {}),
     ]
     script = asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -159,143 +153,50 @@ def write_report(
 # -- the first screen ------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What to believe ("good", "bad" or "open"), and why."""
-
-    kind: str
-    title: str
-    reasons: list[str]
-
-
-@dataclass(frozen=True)
-class Headline:
-    """A number worth a large font, what it is, and what it must be seen against."""
-
-    value: str
-    name: str
-    note: str = ""
-
-
 def give_verdict(inputs: Inputs) -> Verdict | None:
-    """Judge by accuracy on left-out subjects and by what the model does on new samples.
-
-    Nothing is claimed without a test: a result without a p-value decides nothing.
-    """
-    evidence: list[bool | None] = []
-    reasons = []
+    """Judge the first protocol that has a method which aligns, and the model."""
     for _, members in inputs.panels:
         scored = inputs.main_result(members)
         if not scored.aligns_nothing:
-            judged = [_judge_accuracy(inputs, scored, members)]
-            judged += _judge_gain(scored, members)
-            evidence += [answer for answer, _ in judged]
-            reasons += [reason for _, reason in judged]
-            break
-    if inputs.check is not None:
-        evidence.append(inputs.check.worked)
-        reasons.append(inputs.check.verdict)
-    if not evidence:
-        return None
-    if True in evidence and False in evidence:
-        return Verdict("open", "Unclear whether alignment worked", reasons)
-    for answer, kind, title in (
-        (True, "good", "Alignment worked"),
-        (False, "bad", "No evidence of a shared space"),
-    ):
-        if answer in evidence:
-            # what the title says is not said again
-            short = [reason.removeprefix(f"{title}: ") for reason in reasons]
-            return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked cannot be told", reasons)
+            named = {
+                UNALIGNED if m.aligns_nothing else m.shown(members): m
+                for m in (*members, scored)
+            }
+            mine = scored.shown(members) if scored.method == inputs.method else None
+            return judge_alignment(named, inputs.check, method=mine)
+    return judge_alignment({}, inputs.check)
 
 
-def _judge_accuracy(
-    inputs: Inputs, scored: Scored, members: list[Scored]
-) -> tuple[bool | None, str]:
-    """Say whether an accuracy is above chance; None if that was not, or cannot be."""
-    details, between = [scored.protocol] if scored.protocol else [], interval(scored)
-    if between is not None:
-        ends = " to ".join(map(percent, between))
-        details.append(f"95 % interval over subjects {ends}")
-    where = f" ({'; '.join(details)})" if details else ""
-    text = (
-        f"With {scored.shown(members)}, {percent(scored.mean)} of the samples of "
-        f"left-out subjects are classified correctly{where}; chance"
-        f"{_chance_meant(scored, ', ', ',')} is {percent(scored.chance)}"
-    )
-    rivals = [m for m in members if not m.aligns_nothing and m is not scored]
-    test = above_chance(scored, *([] if scored.method == inputs.method else rivals))
-    if test is None:
-        return None, f"{text}. This was not tested, so it alone decides nothing."
-    if not test.can_tell:
-        few = "Too few subjects, or permutations, to tell whether that is above chance"
-        return None, f"{text}. {few} ({test})."
-    above = test.p < SIGNIFICANT
-    return above, f"{text}: {'above' if above else 'not above'} chance ({test})."
-
-
-def _judge_gain(scored: Scored, members: list[Scored]) -> list[tuple[bool | None, str]]:
-    """Say whether aligning beats not aligning; nothing where that was not scored."""
-    named = [(m.shown(members), m) for m in members]
-    mine = scored.shown(members)
-    for pair in compare_results(named):
-        names = {pair.better, pair.other}
-        if mine not in names or UNALIGNED not in names:
-            continue
-        how = f"two-sided sign flips over {pair.n_subjects} subjects"
-        if len(members) > 2:
-            how += ", corrected for all pairs of methods"
-        test = Tested(pair.p, pair.smallest_p, how)
-        side = "higher" if pair.better == mine else "lower"
-        points = f"{100 * pair.difference:.1f} percentage points {side}"
-        text = f"With {mine}, accuracy is {points} than {UNALIGNED} ({test})"
-        if not test.can_tell:
-            return [(None, f"{text}: too few subjects to tell them apart.")]
-        differs = test.p < SIGNIFICANT
-        told = "" if differs else ", which may be chance"
-        return [(differs and side == "higher", f"{text}{told}.")]
-    return []
-
-
-def _chance_meant(scored: Scored, before: str, after: str) -> str:
-    """Say which chance is meant, where the result says so."""
-    meant = getattr(scored.result, "chance_is", "")
-    return f"{before}{meant}{after}" if meant else ""
-
-
-def headlines(inputs: Inputs) -> list[Headline]:
-    """Choose the numbers a reader wants first."""
+def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
+    """Return the numbers of the first screen, their names, and notes."""
     found = []
     for protocol, members in inputs.panels:
         scored = inputs.main_result(members)
-        chance = percent(scored.chance) + _chance_meant(scored, " (", ")")
-        note = f"{scored.shown(members)}; chance {chance}"
+        note = f"{scored.shown(members)}; chance {percent(scored.chance)}"
+        note += f" ({scored.chance_is})" if scored.chance_is else ""
         baseline = [m for m in members if m.aligns_nothing]
         if baseline and not scored.aligns_nothing:
             note += f", {UNALIGNED} {percent(baseline[0].mean)}"
-        if scored.p is not None:
-            note += f", p = {scored.p:.2g}"
+        if scored.p_value is not None:
+            note += f", p = {scored.p_value:.2g}"
         if protocol == "joint":
             note += "; this protocol favours the test subjects"
-        what = ", ".join(filter(None, ("accuracy", protocol)))
-        found.append(Headline(percent(scored.mean), what, note))
+        what = f"accuracy, {protocol}" if protocol else "accuracy"
+        found.append((percent(scored.mean), what, note))
     if inputs.names:
-        voxels = [s.n_voxels for s in inputs.study or []]
-        note = span(voxels, "voxels") if voxels else ""
-        found.append(Headline(str(len(inputs.names)), "subjects", note))
+        note = span([s.n_voxels for s in inputs.study or []], "voxels")
+        found.append((str(len(inputs.names)), "subjects", note))
     if inputs.sequences is not None:
         categories = len(inputs.sequences.categories)
         note = f"in {categories} categories" if categories else "without labels"
-        n_samples = f"{sum(inputs.sequences.lengths):,}"
-        found.append(Headline(n_samples, "samples", note))
+        found.append((f"{sum(inputs.sequences.lengths):,}", "samples", note))
     k = getattr(inputs.model, "n_components_", None)
     if k is not None:
         check, note = inputs.check, "of the model"
         if check is not None and check.available:
             held = "none holds" if check.n_holding == 0 else f"{check.n_holding} hold"
             note = f"of the model; {held} up on samples that did not align"
-        found.append(Headline(str(k), "shared features", note))
+        found.append((str(k), "shared features", note))
     return found
 
 
@@ -307,7 +208,8 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         prefix = f"{warning.category.__name__}: " if raised else ""
         texts.append(f"{prefix}{warning.message if raised else warning}")
     model, templates = inputs.model, TEXTS["cautions"]
-    if not _any_has(texts, "not unique") and not getattr(model, "is_unique_", True):
+    said = " ".join(texts)
+    if "not unique" not in said and not getattr(model, "is_unique_", True):
         values = {"gaining": model.n_informative_, "k": model.n_components_}
         texts.append(templates["not_unique"].format(**values))
     for name, basis in zip(inputs.names, inputs.bases, strict=False):
@@ -319,35 +221,30 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         if basis.energy < 1 and basis.lost_share > LOST_SHARE:
             lost = percent(basis.lost_share)
             texts.append(templates["lost"].format(lost=lost, **values))
-    if inputs.sequences is not None and not _any_has(texts, "not held by all subjects"):
+    if inputs.sequences is not None and "not held by all subjects" not in said:
         texts += _missing_categories(inputs.sequences)
     for protocol, members in inputs.panels:
         for scored in members:
-            if scored.p is not None and scored.p > SIGNIFICANT:
-                values = {"shown": scored.shown(members), "p": scored.p}
+            if scored.p_value is not None and scored.p_value > SIGNIFICANT:
+                values = {"shown": scored.shown(members), "p": scored.p_value}
                 where = protocol or "classification"
                 texts.append(templates["not_above"].format(protocol=where, **values))
     # a warning raised while fitting is often also found here
     return list(dict.fromkeys(texts))
 
 
-def _any_has(texts: list[str], part: str) -> bool:
-    return any(part in text for text in texts)
-
-
 def _missing_categories(sequences: Sequences) -> Iterator[str]:
     """Name the categories that subjects lack, once for all who lack the same."""
-    categories = sequences.categories
-    if len(categories) > MAX_CATEGORIES:
-        return
     who: dict[str, list[str]] = {}
+    if len(sequences.categories) > MAX_CATEGORIES:
+        return
     for name, labels in zip(sequences.names, sequences.labels, strict=True):
-        lacking = [clean_text(c) for c in categories if c not in set(labels)]
-        if lacking:
-            who.setdefault(_list_some(lacking), []).append(subject_name(name))
+        lacking = [clean_text(c) for c in sequences.categories if c not in {*labels}]
+        who.setdefault(_list_some(lacking), []).append(subject_name(name))
     for what, names in who.items():
         have = "has" if len(names) == 1 else "have"
-        yield f"{_list_some(names)} {have} no sample of: {what}."
+        if what:
+            yield f"{_list_some(names)} {have} no sample of: {what}."
 
 
 def _list_some(names: list[str]) -> str:
@@ -358,9 +255,8 @@ def _list_some(names: list[str]) -> str:
 # -- the methods paragraph -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Methods:
-    """The paragraph and the references it cites, in order."""
+class Methods(NamedTuple):
+    """The methods paragraph and the references it cites, in order."""
 
     paragraph: str
     references: list[str]
@@ -387,23 +283,10 @@ class _Citations:
         self.cite(short)
         return f"{opened}; {short}){rest}" if bracket else f"{full} ({short})"
 
-    def accuracies(self, members: Sequence[Scored]) -> str:
-        """Return the accuracies of methods; cite those that have not been cited."""
-        phrases = []
-        for scored in members:
-            details = []
-            if len(scored.scores) > 1:
-                details.append(f"SD {percent(float(scored.scores.std()))}")
-            if scored.p is not None:
-                details.append(f"permutation p = {scored.p:.3g}")
-            short = TEXTS["methods"].get(scored.method, ("", ""))[1]
-            if short and short not in self.used:
-                details.append(self.cite(short))
-            extra = f" ({'; '.join(details)})" if details else ""
-            how = "" if scored.aligns_nothing else "with "
-            shown = scored.shown(members)
-            phrases.append(f"{percent(scored.mean)} {how}{shown}{extra}")
-        return _enumerate(phrases)
+    def cite_once(self, method: str) -> str:
+        """Return the citation of a method unless it was cited before."""
+        short = TEXTS["methods"].get(method, ("", ""))[1]
+        return self.cite(short) if short and short not in self.used else ""
 
 
 def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
@@ -414,11 +297,12 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
+    common = {r.label for r in inputs.results if r.design.get("voxels") == "common"}
     scales, halves, left_out, classifiers = (
         {r.design[name] for r in inputs.results if r.design.get(name)}
         for name in ("standardised_together", "halves", "leave_out", "classifier")
     )
-    steps = dict(describe_record(inputs.record))
+    steps, told = dict(describe_record(inputs.record)), TEXTS["steps"]
     if "fMRIPrep" in steps.get("images", ""):
         steps["images"] += f" ({citations.cite('Esteban et al., 2019')})"
     text = render(
@@ -427,17 +311,16 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         texts=TEXTS,
         cite=citations.cite,
         name=citations.name,
-        accuracies=citations.accuracies,
+        cite_once=citations.cite_once,
         join=_enumerate,
         percent=percent,
         model=model,
         method=inputs.method,
-        data=_data_phrase(inputs),
-        steps=[
-            TEXTS["steps"][name].format(text)
-            for name, text in steps.items()
-            if name in TEXTS["steps"]
-        ],
+        n_subjects=len(inputs.names),
+        n_samples=span(inputs.sequences.lengths if inputs.sequences else [], "samples"),
+        n_categories=len(inputs.sequences.categories) if inputs.sequences else 0,
+        n_voxels=span([s.n_voxels for s in inputs.study or []], "voxels"),
+        steps=[told[n].format(text) for n, text in steps.items() if n in told],
         baseline=method_label(inputs.method) == UNALIGNED,
         inner=type(getattr(model, "aligner", None)).__name__,
         params=params,
@@ -457,9 +340,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         halves=halves.pop() if len(halves) == 1 else None,
         left_out=left_out.pop() if len(left_out) == 1 else None,
         tests=partial(_describe_tests, inputs, citations.cite),  # cited in order
-        on_common=sorted(
-            {r.label for r in inputs.results if r.design.get("voxels") == "common"}
-        ),
+        on_common=sorted(common),
         shows_maps=shows_maps,
         version=__version__,
     )
@@ -470,33 +351,19 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
 def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:
     """Yield a sentence for each kind of test whose p-values the report shows."""
     texts = TEXTS["tests"]
-    permuted = [r for r in inputs.results if r.p is not None]
+    permuted = [r for r in inputs.results if r.p_value is not None]
     counts = {r.design.get("n_permutations") for r in permuted}
     if permuted:
         n = counts.pop() if len(counts) == 1 else None
         yield texts["permutations"].format(times=f" {n} times" if n else "")
         if any(len({f.get("half") for f in r.folds}) > 1 for r in permuted):
             yield texts["combined"].format(cite("Liu & Xie, 2020"))
-    rest = [r for r in inputs.results if r.p is None and r.protocol == "held-out"]
+    rest = [r for r in inputs.results if r.p_value is None and r.protocol == "held-out"]
     if any(above_chance(r) for r in rest):
         yield texts["flips"]
     panels = ([(m.name, m) for m in members] for _, members in inputs.panels)
     if any(map(compare_results, panels)):
         yield texts["pairs"]
-
-
-def _data_phrase(inputs: Inputs) -> str:
-    if not inputs.names:
-        return ""
-    parts, where = [], ""
-    if inputs.sequences is not None:
-        parts.append(span(inputs.sequences.lengths, "samples"))
-        n = len(inputs.sequences.categories)
-        where = {0: "", 1: " in one category"}.get(n, f" in {n} categories")
-    if inputs.study is not None:
-        parts.append(span([s.n_voxels for s in inputs.study], "voxels"))
-    detail = f" ({' and '.join(parts)} each)" if parts else ""
-    return f"{len(inputs.names)} subjects{detail}{where}"
 
 
 def _enumerate(phrases: Sequence[Any]) -> str:
