@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from brainweave.evaluation.runner import run_grid
 
 import brainweave as bw
 from brainweave.evaluation.evaluate import score_folds
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 

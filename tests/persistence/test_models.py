@@ -346,7 +346,7 @@ def test_what_cannot_be_saved_is_named(tmp_path):
         bw.save(fitted, path)
     del fitted.extra_
     fitted.overlap_ = "all"
-    with pytest.raises(ModelFileError, match="overlap_ is not of type float, and coul"):
+    with pytest.raises(ModelFileError, match="overlap_ is not of type float"):
         bw.save(fitted, path)
     odd = bw.GDM(3).fit(X, y).set_params(balance=object())
     with pytest.raises(ModelFileError, match=r"balance is a builtins\.object"):
