@@ -420,7 +420,7 @@ def odd_files(tmp_path):
         (("{}/x.mat", "--labels", "{}/other.tsv"), "a .tsv table with a column"),
         (
             ("{}/x.mat", "--smoothing-fwhm", "3"),
-            "argument 'smoothing_fwhm'",
+            "no option 'smoothing_fwhm'",
         ),
         (("{}/folder/anna.nii.gz", "--mask", "common"), "name an image file"),
         (("{}/folder/anna.nii.gz", "--task", "x"), "it needs a BIDS dataset"),
@@ -460,12 +460,12 @@ def test_the_later_of_two_conversions_is_told_that_the_folder_is_there(
 ):
     def convert_meanwhile(*words):
         def write_later(*arguments, **options):
-            monkeypatch.setattr(folder, "_write_subjects", write)
+            monkeypatch.setattr(folder, "_write_spaces", write)
             call("convert", study, tmp_path / "st", "-q", *words)
             return write(*arguments, **options)
 
-        write = folder._write_subjects
-        monkeypatch.setattr(folder, "_write_subjects", write_later)
+        write = folder._write_spaces
+        monkeypatch.setattr(folder, "_write_spaces", write_later)
 
     convert_meanwhile()
     _, told = call("convert", study, tmp_path / "st", "-q", code=1)

@@ -208,7 +208,7 @@ WRONG = [
     ((*TASK, "--labels", "x.tsv"), 2, "bring their labels in events files"),
     ((*TASK, "--format", "nifti"), 2, "task cannot be used here"),
     ((*TASK, "--param", "label=x", "--label", "y"), 2, "--label and by"),
-    ((*TASK, "--param", "colour=red"), 2, "Unknown option 'colour' of load_bids"),
+    ((*TASK, "--param", "colour=red"), 2, "BIDS files have no option 'colour'"),
 ]
 
 

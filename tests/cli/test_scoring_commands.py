@@ -138,6 +138,7 @@ def test_a_damaged_cell_of_a_comparison_is_computed_again(study, tmp_path, call)
     )
 
 
+@pytest.mark.filterwarnings("ignore:No evidence of a shared space")  # a small study
 def test_a_search_writes_the_best_model_and_its_settings(study, tmp_path, call):
     out, again = tmp_path / "m.safetensors", tmp_path / "again.safetensors"
     how = ("--method", "gdmcv", "--param", "energies=[0.3, 0.8]")

@@ -120,7 +120,7 @@ def run(
     )
     if not job.aligner._from_grams:
         raise UsageError(
-            f"--method {method} needs voxels, which basis files do not hold. "
+            f"--method {method} aligns voxels, and the group level aligns bases. "
             "Convert the dataset to a study folder, and use brainweave fit."
         )
     if work_dir is not None:

@@ -289,7 +289,7 @@ def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Ro
 
 
 def _encode_runs(runs: list[Any]) -> list[Codes] | None:
-    """Number the runs of each subject; return None where one is not known."""
+    """Return the runs of each subject as numbers; None where one is not known."""
     encoded = []
     for own in runs:
         listed = np.asarray(own, dtype=object).tolist()
