@@ -167,3 +167,17 @@ def test_the_samples_of_several_subjects_are_no_samples_of_one(data, name):
     for several in ([X[0], X[1][:, :30]], (X[0], X[1][:, :30]), [X[0], X[1]]):
         with pytest.raises(InputError, match=r"samples x 40 voxels"):
             own.transform(several)
+
+
+@pytest.mark.parametrize("kind", ["mixing", "coordinates"])
+def test_patterns_are_the_regression_of_the_voxels_on_the_features(rng, kind):
+    X = rng.normal(size=(30, 50))
+    basis = bw.SubjectBasis(X)
+    mixing = rng.normal(size=(30, 3)) * [1, 1, 1e-4]  # a small feature counts as well
+    mixing = np.column_stack([mixing, mixing[:, 0]])  # one that comes twice is halved
+    own = MixingMap(basis, mixing)
+    if kind == "coordinates":
+        own = CoordinateMap(basis, own.coef)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    expected = np.linalg.lstsq(own.aligning_features(), Z, rcond=1e-9)[0]
+    np.testing.assert_allclose(own.patterns, expected, rtol=1e-4, atol=1e-4)

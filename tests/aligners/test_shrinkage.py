@@ -471,3 +471,34 @@ def test_errors_name_the_subject(rng):
     model = GDM(1, graph="time", shrinkage=1.0).fit(X[:2])
     with pytest.raises(InputError, match="No sample of the new subject has an edge"):
         model.fit_new_subject(X[2], [None] * 4)
+
+
+@pytest.mark.parametrize("kind", [GramSmoother, NarrowSmoother])
+def test_a_smoother_of_another_strength_is_made_anew(rng, kind):
+    X = rng.normal(size=(20, 8))
+    X -= X.mean(axis=0)
+    data = X @ X.T if kind is GramSmoother else X
+    B, blocks = rng.normal(size=(20, 3)), np.arange(20) // 5
+    used = kind(data, 1.0)
+    _, s = used.root
+    used.leave_out(B - B.mean(axis=0), blocks)  # and all that is kept of it
+    stronger = used.at(2.0)
+    strength = 2 * np.trace(X @ X.T) / 20
+    fresh = kind(data, strength)
+    assert_allclose(stronger.strength, strength)
+    assert_allclose(stronger.smooth(B), fresh.smooth(B), rtol=1e-10)
+    assert_allclose(stronger.root[1], fresh.root[1], rtol=1e-10)
+    for some in (stronger.leave_out, fresh.leave_out):
+        found = some(B - B.mean(axis=0), blocks)
+        assert_allclose(found, fresh.leave_out(B - B.mean(axis=0), blocks), rtol=1e-10)
+    assert_allclose(used.root[1], s, rtol=0)
+
+
+def test_the_root_leaves_out_what_rounding_made_of_a_gram_matrix(rng):
+    for rank in (1, 2):
+        X = rng.normal(size=(40, rank))
+        X -= X.mean(axis=0)
+        V, s = GramSmoother(X @ X.T, 1.0).root
+        assert V.shape == (40, rank)
+        by_hand = X @ np.linalg.inv(X.T @ X + np.eye(rank)) @ X.T
+        assert_allclose((V * s**2) @ V.T, by_hand, atol=1e-12)

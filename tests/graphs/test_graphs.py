@@ -286,3 +286,18 @@ def test_sparse_features_are_refused_with_the_way_out():
     sparse = [scipy.sparse.eye_array(4)] * 2
     with pytest.raises(InputError, match="is sparse: pass it as an array"):
         neighbor_graph(sparse, n_neighbors=1)
+
+
+def test_rows_of_a_matrix_may_be_tuples():
+    rows = ((0.0, 1.0, 0.0), (1.0, 0.0, 2.0), (0.0, 2.0, 0.0))  # not CSR's three parts
+    assert_allclose(matrix_graph(rows, [1, 2]).to_sparse().toarray(), rows, rtol=0)
+
+
+def test_groups_of_one_subject_each_link_any_two_subjects():
+    A = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    graph = affinity_graph([["a"], ["a"], ["b"], ["c"]], A)
+    (term,) = weigh_groups(graph, "none").groups
+    assert_allclose(term.affinity, A, rtol=0)
+    # a link within the last subject is none between two
+    (term,) = weigh_groups(affinity_graph([["a"], ["a"], ["b", "c"]], A), "none").groups
+    assert_allclose(term.affinity, np.diag([1, 0, 0]), rtol=0)
