@@ -60,8 +60,8 @@ NEAREST = {
     ],
     "graphs/builders": ["graphs/test_graphs", "aligners/test_gdm_errors"],
     "graphs/terms": [
-        *("graphs/test_graphs", "persistence/test_models"),
-        *(f"aligners/test_{name}" for name in (*GDM, "gdm_algorithm1")),
+        *("graphs/test_graphs", "aligners/test_gdm_algorithm1"),
+        "aligners/test_gdm_errors",
     ],
     "basis/basis": ["basis/test_basis", "aligners/test_reliable_voxels"],
     "basis/kernels": ["basis/test_kernels", "basis/test_basis"],

@@ -20,6 +20,7 @@ from brainweave import (
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.graphs.builders import NO_GROUP, GroupTerm, count_alike, weigh_groups
+from brainweave.graphs.terms import Graph
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -301,3 +302,35 @@ def test_groups_of_one_subject_each_link_any_two_subjects():
     # a link within the last subject is none between two
     (term,) = weigh_groups(affinity_graph([["a"], ["a"], ["b", "c"]], A), "none").groups
     assert_allclose(term.affinity, np.diag([1, 0, 0]), rtol=0)
+
+
+def term_of(codes, *, names=("a", "b"), size=2):
+    return GroupTerm(np.array(codes, int), np.eye(size), names)
+
+
+def test_what_does_not_fit_in_a_graph_of_a_file_is_told():
+    for fine in ([-1, 0, 1], [0, 0], [1, 1], [-1, -1], []):
+        assert not list(term_of(fine)._misfits())
+    for codes in ([0, 2], [-2, 1], [2, 2]):
+        assert "do not exist" in " ".join(term_of(codes)._misfits())
+    for wrong in (term_of([0, 1], names=("a", "a")), term_of([0, 1], size=3)):
+        assert "names a group twice" in " ".join(wrong._misfits())
+    wrong = GroupTerm(np.array([0, 1]), np.diag([1, np.nan]), ("a", "b"))
+    assert "not finite" in " ".join(wrong._misfits())
+
+    two, three = term_of([0, 1]), term_of([0, 1, 1])
+    square = {n: scipy.sparse.csr_array(np.eye(n)) for n in (2, 3)}
+    for lengths, groups, matrix in (
+        ((1, 2), (three,), None),
+        ((0, 3), (three, three), square[3]),
+        ((1, 2), (), square[3]),
+        ((), (), None),
+    ):
+        assert not list(Graph(lengths, groups, matrix)._misfits())
+    for lengths, groups, matrix in (
+        ((-1, 4), (three,), None),
+        ((1, 2), (three, two), None),
+        ((1, 2), (three,), square[2]),
+        ((1, 2), (), square[2]),
+    ):
+        assert list(Graph(lengths, groups, matrix)._misfits())
