@@ -357,3 +357,11 @@ def test_a_cut_between_equal_variances_is_warned_about(unit):
         for k in (1, 3, 4, 5, 6):  # a gap, nothing left to part, or no more values
             warn_of_tie(values, k, stacklevel=1)
         warn_of_tie(unit * np.array([2.0, 2.0 * (1 - 1e-7)]), 1, stacklevel=1)
+
+
+def test_a_joint_decomposition_may_keep_all_dimensions(rng):
+    X = [rng.normal(size=(8, 12)) for _ in range(3)]
+    model = SVDHyperalignment(7).fit(X)
+    Z = [(x - x.mean(axis=0)) / x.std(axis=0) for x in X]
+    values = np.linalg.svd(np.hstack(Z), compute_uv=False)
+    assert_allclose(model.singular_values_, values[:7], rtol=1e-10)

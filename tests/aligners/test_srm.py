@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import SRM, DetSRM
+from brainweave.aligners.srm.srm import EMSteps, Model
 from brainweave.aligners.timelocked import align_to
 from brainweave.basis.basis import SubjectBasis
 
@@ -328,3 +329,16 @@ def test_coef_is_not_kept_in_a_pickle():
     with pytest.raises(AttributeError, match="pickled"):
         _ = model.coef_
     assert model.fit_new_subject(X[0]).n_components == 3
+
+
+def test_a_shared_response_of_fewer_dimensions_has_a_likelihood(rng):
+    bases = [SubjectBasis(rng.normal(size=(12, 9))) for _ in range(2)]
+    steps = EMSteps(bases, lambda f, *of: [f(*each) for each in zip(*of, strict=True)])
+    features = [np.column_stack([rng.normal(size=12), np.zeros(12)])] * 2
+    found = [
+        steps.expect(Model([], features, np.diag([1.0, low]), np.full(2, 1e-18)))
+        for low in (0.0, -1e-16)  # as rounding leaves it
+    ]
+    assert np.isfinite(found[0].log_likelihood)
+    assert found[1].log_likelihood == found[0].log_likelihood
+    assert_array_equal(found[1].covariance, found[0].covariance)
