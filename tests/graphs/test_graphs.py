@@ -299,9 +299,12 @@ def test_groups_of_one_subject_each_link_any_two_subjects():
     graph = affinity_graph([["a"], ["a"], ["b"], ["c"]], A)
     (term,) = weigh_groups(graph, "none").groups
     assert_allclose(term.affinity, A, rtol=0)
+    (term,) = weigh_groups(2 * graph, "none").groups  # weights are kept as they are
+    assert_allclose(term.affinity, 2 * A, rtol=0)
     # a link within the last subject is none between two
-    (term,) = weigh_groups(affinity_graph([["a"], ["a"], ["b", "c"]], A), "none").groups
-    assert_allclose(term.affinity, np.diag([1, 0, 0]), rtol=0)
+    graph = affinity_graph([["a"], ["a"], ["b", "c"]], 2 * A)
+    (term,) = weigh_groups(graph, "none").groups
+    assert_allclose(term.affinity, np.diag([2, 0, 0]), rtol=0)
 
 
 def term_of(codes, *, names=("a", "b"), size=2):
