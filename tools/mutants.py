@@ -154,7 +154,7 @@ LIBRARIES += (
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "maxsize", "strict"}
 NEED_TORCH = (
-    *("DeviceSmoother", "products_on_device"),
+    *("DeviceSmoother", "TorchOps", "products_on_device"),
     *("_read_on_device", "_combine_on_device"),
 )
 ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")

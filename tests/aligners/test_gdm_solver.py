@@ -307,6 +307,9 @@ def test_subjects_overlap_from_not_at_all_to_wholly(rng):
     # coordinates do not matter, nor does a feature that nobody has
     T = rng.normal(size=(2, 2))
     turned = [np.pad(T.T @ C @ T, (0, 1)) for C in mixed]
-    assert subject_overlap(turned, (9, 9)) == pytest.approx(0.5)
+    turned = [C + 1e-15 for C in turned]  # but for rounding
+    for unit in (1e-9, 1.0, 1e9):
+        overlap = subject_overlap([unit * C for C in turned], (9, 9))
+        assert overlap == pytest.approx(0.5, rel=1e-4)
     small = [np.diag([0.5, 1e-9 * C[1, 1]]) for C in mixed]  # however weak
     assert subject_overlap(small, (9, 9)) == pytest.approx(0.5)

@@ -312,3 +312,17 @@ def test_labelled_samples_that_come_apart_need_their_labels():
         SemiSupervisedSRM(3).fit(locked, labelled=others)
     with pytest.raises(InputError, match="X has 3 subjects, labelled 2 and y 3"):
         SemiSupervisedSRM(3).fit(locked, labels_of(y), labelled=others[:2])
+
+
+def test_rows_correspond_where_no_sample_lacks_a_label(rng):
+    X = [rng.normal(size=(12, 20)) for _ in range(4)]
+    y = ["cat", "dog", "sea"] * 4
+    some = [[None, *y[1:]], y]  # of one subject alone
+    with pytest.raises(InputError, match=r"X\[0\] has 1 of them and X\[1\] has 0"):
+        SemiSupervisedSRM(2, random_state=0).fit([X[0], X[1]], some)
+    with pytest.raises(InputError, match=r"y\[1\] differs from y\[0\]"):
+        SemiSupervisedSRM(2, random_state=0).fit(X[:2], [y, y[::-1]])
+    model = SemiSupervisedSRM(2, random_state=0, max_iter=500).fit(X[:3], [y] * 3)
+    assert model.fit_new_subject(X[3], y).n_components == 2
+    with pytest.raises(InputError, match="has 2 samples without a label for 12 rows"):
+        model.fit_new_subject(X[3], [None, None, *y[2:]])
