@@ -48,7 +48,6 @@ GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrin
 CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
-    "_core/arrays": ["basis/test_voxels", "core/test_labels", "study/test_study"],
     "_core/labels": ["core/test_labels", "study/test_samples"],
     "_core/validation": [
         *("aligners/test_inputs_and_habits", "aligners/test_gdm_errors"),
@@ -118,11 +117,17 @@ NEAREST = {
     ],
     "aligners/check/agreement": [f"aligners/test_{name}" for name in CHECK],
     "aligners/check/alignment_check": [f"aligners/test_{name}" for name in CHECK],
-    "aligners/piecewise/parcelwise": ["aligners/test_parcelwise"],
+    "aligners/piecewise/parcelwise": [
+        *("aligners/test_parcelwise", "aligners/test_parcels"),
+        *("persistence/test_models", "persistence/test_refusals"),
+    ],
     "aligners/piecewise/piecewise": [
         f"aligners/test_{name}" for name in ("parcels", "parcelwise", "searchlight")
     ],
-    "aligners/piecewise/searchlight": ["aligners/test_searchlight"],
+    "aligners/piecewise/searchlight": [
+        *("aligners/test_searchlight", "persistence/test_models"),
+        "persistence/test_refusals",
+    ],
     "evaluation/metrics": ["evaluation/test_metrics", "evaluation/test_scores"],
     "evaluation/splits": ["evaluation/test_splits", "evaluation/test_leakage"],
     "evaluation/classifiers": [

@@ -163,6 +163,7 @@ def test_a_comparison_names_the_better_of_each_pair():
     assert found[2].p == 1
     assert not compare_results({"a": result_of(low[:2]), "b": result_of(high[:2])})
     assert not compare_results({})
+    assert not compare_results({"alone": result_of(high)})
 
 
 def test_subjects_that_not_all_methods_have_are_left_out():
