@@ -1,5 +1,7 @@
 """The Shared Response Models against plain voxel-space versions and planted truths."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import SRM, DetSRM
+from brainweave._core.exceptions import LayoutWarning
 from brainweave.aligners.srm.srm import EMSteps, Model
 from brainweave.aligners.timelocked import align_to
 from brainweave.basis.basis import SubjectBasis
@@ -342,3 +345,14 @@ def test_a_shared_response_of_fewer_dimensions_has_a_likelihood(rng):
     assert np.isfinite(found[0].log_likelihood)
     assert found[1].log_likelihood == found[0].log_likelihood
     assert_array_equal(found[1].covariance, found[0].covariance)
+
+
+def test_rows_that_look_like_voxels_are_warned_about_where_no_labels_tell():
+    tall = [np.zeros((2000, 200))] * 2
+    with pytest.warns(LayoutWarning, match="2000 rows and 200 columns"):
+        DetSRM(2)._check_subjects(tall, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DetSRM(2)._check_subjects(tall, [["a"] * 2000] * 2)
+        for shape in ((1999, 2), (2000, 201)):
+            DetSRM(2)._check_subjects([np.zeros(shape)] * 2, None)
