@@ -392,3 +392,12 @@ def test_searchlights_of_a_file_that_do_not_fit_are_told(rng):
         assert "do not fit" in changed(joinable_=[*joinable[:-1], wrong])
     assert "other centers" in changed(centers_=np.arange(2))
     assert not changed(centers_=np.arange(3))
+
+
+def test_maps_hold_no_zeros_of_voxels_without_a_map(rng):
+    X = [rng.normal(size=(12, 9)) for _ in range(2)]
+    around = [np.arange(5), np.arange(4, 8), np.array([8])]
+    with pytest.warns(SkippedWarning):
+        model = Searchlight(DetSRM(1, random_state=0), neighborhoods=around).fit(X)
+    for own in model.maps_:
+        assert own.weights.nnz == np.count_nonzero(own.weights.toarray()) > 0

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from brainweave import SRM, DetSRM
 from brainweave._core.exceptions import LayoutWarning
 from brainweave.aligners.srm.srm import EMSteps, Model
-from brainweave.aligners.timelocked import align_to
+from brainweave.aligners.timelocked import Iterations, align_to
 from brainweave.basis.basis import SubjectBasis
 
 BOTH = (SRM, DetSRM)
@@ -356,3 +356,17 @@ def test_rows_that_look_like_voxels_are_warned_about_where_no_labels_tell():
         DetSRM(2)._check_subjects(tall, [["a"] * 2000] * 2)
         for shape in ((1999, 2), (2000, 201)):
             DetSRM(2)._check_subjects([np.zeros(shape)] * 2, None)
+
+
+def test_changes_that_are_rounding_end_an_iteration():
+    large = Iterations(1e6 + 1, max_iter=9, tol=1e-12)
+    for value in (1e6, 1e6 - 5e-8):
+        assert large.go_on()
+        large.add(value)
+    assert large.converged
+    small = Iterations(2e-6, max_iter=3, tol=1e-12)
+    for value in (1e-6, 1e-6 - 1e-16, 1e-6 - 2e-16):
+        assert small.go_on()
+        small.add(value)
+    assert not small.converged
+    assert not small.go_on()  # no more than max_iter

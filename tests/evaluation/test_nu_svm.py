@@ -18,6 +18,7 @@ from brainweave.evaluation.classifiers import (
     prepare_tasks,
     run_task,
 )
+from brainweave.evaluation.measures import _score_of
 
 
 def clouds(rng, distance, *, n=60, width=3, n_classes=4):
@@ -259,3 +260,25 @@ def test_only_linear_nu_svms_of_this_package_see_resized_features(
     assert used.kernel == ("precomputed" if wide else classifier.kernel)
     assert_allclose(task.train, train, rtol=1e-9, atol=1e-9)
     assert_allclose(task.test, test, rtol=1e-9, atol=1e-9)
+
+
+def test_large_offsets_do_not_drown_inner_products(rng):
+    X = [rng.normal(size=(6, 256)) for _ in range(3)]
+    codes, ids = [np.arange(6) % 2] * 3, list("abc")
+    found = []
+    for offset in (0.0, 1e7):
+        shifted = [x + offset for x in X]
+        make, _ = prepare_tasks(shifted, codes, ids, SeparatingNuSVC(kernel="linear"))
+        found.append(make(AlignedFold(0, 0, [0], [1, 2], shifted, [], None)))
+    assert_allclose(found[1].train, found[0].train, atol=1e-4)
+    assert_allclose(found[1].test, found[0].test, atol=1e-4)
+
+
+def test_another_classifier_is_scored_on_the_same_task(rng):
+    y = np.arange(12) % 3
+    X = [10 * np.eye(3)[y] + rng.normal(size=(12, 3)) for _ in range(2)]
+    make, model = prepare_tasks(X, [y, (y + 1) % 3], list("ab"), SVC(kernel="linear"))
+    one = make(AlignedFold(0, 0, [0], [0], X, [], None))
+    assert _score_of(one, model) == 1
+    other = make(AlignedFold(0, 0, [1], [0], X, [], None))  # whose names are moved on
+    assert _score_of(other, model) == 0

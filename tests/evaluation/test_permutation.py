@@ -255,6 +255,8 @@ def record(half, score, permuted, **more):
 def test_p_compares_means_and_counts_ties():
     records = [record(h, 0.6, [0.5, 0.6, 0.7], halves_are="apart") for h in (0, 1)]
     assert p_value(records) == 3 / 4
+    records[1]["score"] = 0.6 + 1e-9  # more than rounding
+    assert p_value(records) == 2 / 4
     records[1]["score"] = 0.8
     assert p_value(records) == 2 / 4
 

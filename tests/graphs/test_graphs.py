@@ -275,6 +275,9 @@ def test_errors():
         matrix_graph(np.eye(2), [1, 2])
     with pytest.raises(InputError, match=r"not symmetric. Use \(G \+ G.T\) / 2"):
         matrix_graph(np.triu(np.ones((2, 2))), [1, 1])
+    for imaginary in (1j * np.eye(2), scipy.sparse.csr_array(1j * np.eye(2))):
+        with pytest.raises(InputError, match="matrix must hold real numbers"):
+            matrix_graph(imaginary, [1, 1])
     with pytest.raises(InputError, match="n_neighbors of neighbor_graph must be"):
         neighbor_graph([np.ones((3, 1)), np.ones((3, 1))], n_neighbors=0)
     with pytest.raises(InputError, match="only 2 samples of other subjects"):
