@@ -41,30 +41,67 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "brainweave"
+KEPT = ROOT / "build" / "mutants"  # which tests execute which lines
 EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
-GDM_PARTS = ("_errors", "_newcomer", "_shrinkage")
-GRAPH_PARTS = ("_algorithm1", "_errors", "_paper", "_shrinkage")
+GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrinkage")))
+CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
+ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
-    "graphs/builders": ["graphs/test_graphs"],
-    "graphs/terms": ["graphs/test_graphs"],
-    "basis/basis": ["basis/test_basis"],
+    "_core/labels": ["core/test_labels", "study/test_samples"],
+    "_core/validation": [
+        *("aligners/test_inputs_and_habits", "aligners/test_gdm_errors"),
+        *("aligners/test_conformance", "basis/test_basis"),
+    ],
+    "study/samples": [
+        *("study/test_samples", "evaluation/test_scores", "evaluation/test_splits"),
+        "evaluation/test_classification",
+    ],
+    "graphs/builders": ["graphs/test_graphs", "aligners/test_gdm_errors"],
+    "graphs/terms": [
+        *("graphs/test_graphs", "aligners/test_gdm_algorithm1"),
+        "aligners/test_gdm_errors",
+    ],
+    "basis/basis": ["basis/test_basis", "aligners/test_reliable_voxels"],
     "basis/kernels": ["basis/test_kernels", "basis/test_basis"],
-    "basis/voxels": ["basis/test_voxels"],
-    "basis/signatures": ["basis/test_voxels"],
+    "basis/voxels": ["basis/test_voxels", "basis/test_basis"],
+    "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
-    "_core/labels": ["core/test_labels"],
-    "study/samples": ["study/test_samples"],
-    "evaluation/metrics": ["evaluation/test_metrics"],
-    "basis/reliability": ["basis/test_reliability"],
-    "evaluation/splits": ["evaluation/test_splits"],
+    "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
+    "aligners/base": [f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM)],
+    "aligners/maps": [
+        *(f"aligners/test_{name}" for name in (*ANY_ALIGNER, "parcelwise")),
+        *("persistence/test_models", "persistence/test_refusals"),
+    ],
+    "aligners/no_alignment": [
+        "aligners/test_no_alignment",
+        "aligners/test_conformance",
+    ],
+    "aligners/timelocked": [
+        f"aligners/test_{name}" for name in ("hyperalignment", "srm", *ANY_ALIGNER)
+    ],
+    "aligners/hyperalignment": [
+        f"aligners/test_{name}"
+        for name in ("hyperalignment", "procrustes", "conformance")
+    ],
+    "aligners/srm/srm": ["aligners/test_srm", "aligners/test_conformance"],
+    "aligners/srm/robust": ["aligners/test_robust_srm", "aligners/test_conformance"],
+    "aligners/srm/semisupervised": [
+        *("aligners/test_semisupervised_srm", "aligners/test_conformance"),
+    ],
+    "aligners/gdm/base": [f"aligners/test_{name}" for name in (*GDM, "gdm_solver")],
     "aligners/gdm/gdm": [
-        *(f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)),
-        "aligners/test_subject_constraint",
+        f"aligners/test_{name}" for name in (*GDM, "subject_constraint")
+    ],
+    "aligners/gdm/paper": [
+        f"aligners/test_{name}" for name in (*GDM, "gdm_algorithm1", "gdm_solver")
+    ],
+    "aligners/gdm/solution": [
+        f"aligners/test_{name}" for name in (*GDM, "gdm_solver", "shrinkage")
     ],
     "aligners/gdm/graph_parsing": [
-        *(f"aligners/test_gdm{part}" for part in GRAPH_PARTS),
-        "aligners/test_subject_constraint",
+        f"aligners/test_{name}"
+        for name in (*GDM, "gdm_algorithm1", "subject_constraint")
     ],
     "aligners/gdm/eigenproblem": ["aligners/test_gdm_solver"],
     "aligners/gdm/new_subject": ["aligners/test_gdm_newcomer"],
@@ -78,16 +115,35 @@ NEAREST = {
         f"aligners/test_{name}"
         for name in ("held_out", "reliable_voxels", "components")
     ],
-    "aligners/check/agreement": [
-        f"aligners/test_{name}"
-        for name in ("held_out", "components", "check_is_calibrated")
+    "aligners/check/agreement": [f"aligners/test_{name}" for name in CHECK],
+    "aligners/check/alignment_check": [f"aligners/test_{name}" for name in CHECK],
+    "aligners/piecewise/parcelwise": [
+        *("aligners/test_parcelwise", "aligners/test_parcels"),
+        *("persistence/test_models", "persistence/test_refusals"),
     ],
-    "aligners/check/alignment_check": [
-        f"aligners/test_{name}"
-        for name in ("components", "alignment_check_says_why", "check_is_calibrated")
+    "aligners/piecewise/piecewise": [
+        f"aligners/test_{name}" for name in ("parcels", "parcelwise", "searchlight")
     ],
+    "aligners/piecewise/searchlight": [
+        *("aligners/test_searchlight", "persistence/test_models"),
+        "persistence/test_refusals",
+    ],
+    "evaluation/metrics": ["evaluation/test_metrics", "evaluation/test_scores"],
+    "evaluation/splits": ["evaluation/test_splits", "evaluation/test_leakage"],
+    "evaluation/classifiers": [
+        f"evaluation/test_{name}" for name in ("classification", "nu_svm", "names")
+    ],
+    "evaluation/comparison": ["evaluation/test_comparison"],
+    "evaluation/evaluate": [
+        f"evaluation/test_{name}"
+        for name in ("classification", "scores", "leakage", "every_aligner")
+    ],
+    "evaluation/measures": [
+        f"evaluation/test_{name}"
+        for name in ("classification", "scores", "permutation", "nu_svm")
+    ],
+    "evaluation/permutation": ["evaluation/test_permutation"],
     "evaluation/tuning": ["evaluation/test_tuning"],
-    "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }
 LIBRARIES = (
     "hypothesis.extra.numpy",
@@ -103,7 +159,7 @@ LIBRARIES += (
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "maxsize", "strict"}
 NEED_TORCH = (
-    *("DeviceSmoother", "products_on_device"),
+    *("DeviceSmoother", "TorchOps", "products_on_device"),
     *("_read_on_device", "_combine_on_device"),
 )
 ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")
@@ -206,6 +262,8 @@ def _places(tree: ast.Module) -> Iterator[tuple[Any, Any, str]]:
         for field, value in ast.iter_fields(node):
             if field in ("annotation", "returns", "decorator_list", "bases"):
                 continue
+            if field == "body" and _for_devices(node):
+                continue
             if field == "body" and isinstance(value, list) and _text(value[0]):
                 value = value[1:]
             for child in value if isinstance(value, list) else [value]:
@@ -226,9 +284,14 @@ def _left_alone(node: ast.AST) -> bool:
             return arg in HARMLESS
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name in NEED_TORCH
-        case ast.BoolOp() | ast.IfExp() | ast.Compare():
+        case ast.BoolOp() | ast.IfExp() | ast.Compare() | ast.Expr():
             return ASKS_FOR_TORCH.search(ast.unparse(node)) is not None
     return False
+
+
+def _for_devices(node: ast.AST) -> bool:
+    """Whether the body of a condition is for arrays on a device."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("is_torch(")
 
 
 def _text(statement: ast.stmt) -> bool:
@@ -332,13 +395,13 @@ def explained(module: str, mutants: list[Mutant]) -> dict[str, str]:
 class Watch:
     """A pytest plugin: which tests execute which lines, or these tests alone."""
 
-    def __init__(self, lines_of: Path | None = None, only: list[str] | None = None):
+    def __init__(self, package: Path | None = None, only: list[str] | None = None):
         self.only, self.seconds, self.cov = only, {}, None
-        if lines_of is not None:
+        if package is not None:
             import coverage
 
             self.cov = coverage.Coverage(
-                data_file=None, config_file=False, include=[str(lines_of)]
+                data_file=None, config_file=False, include=[f"{package}/*"]
             )
             self.cov.start()
 
@@ -362,10 +425,14 @@ class Watch:
             self.seconds.get(report.nodeid, 0.0) + report.duration
         )
 
-    def contexts(self, path: Path) -> dict[int, list[str]]:
+    def contexts(self, package: Path) -> dict[str, dict[int, list[str]]]:
         """Return the tests that executed each line; the empty one is the import."""
         self.cov.stop()
-        return self.cov.get_data().contexts_by_lineno(str(path))
+        data = self.cov.get_data()
+        return {
+            str(Path(path).relative_to(package)): data.contexts_by_lineno(path)
+            for path in data.measured_files()
+        }
 
 
 class Copy:
@@ -419,24 +486,45 @@ def _pytest(files: list[str], watch: Watch, *more: str) -> int:
 
 def baseline(module: str, files: list[str], place: Copy) -> dict[str, Any]:
     """Run the tests on the unchanged module; return the lines each one executes."""
-    path = place.folder / "brainweave" / f"{module}.py"
-    notes = place.folder / "baseline.json"
+    found: dict[str, Any] = {"lines": {}, "seconds": {}, "cpu": 0.0}
+    for file in files:
+        one = _lines_of(file, place)
+        found["seconds"] |= one["seconds"]
+        found["cpu"] += one["cpu"]
+        for line, names in one["lines"].get(f"{module}.py", {}).items():
+            found["lines"].setdefault(line, []).extend(names)
+    return found
+
+
+def _lines_of(file: str, place: Copy) -> dict[str, Any]:
+    """Run one file of tests, or read what is kept of its last run on the same code."""
+    digest = hashlib.sha256()
+    sources = sorted(PACKAGE.rglob("*.py")), sorted(ROOT.glob("tests/**/[!t]*.py"))
+    for path in (*sources[0], *sources[1], ROOT / file):
+        digest.update(path.read_bytes())
+    notes = KEPT / f"{Path(file).stem}-{digest.hexdigest()[:16]}.json"
+    package = place.folder / "brainweave"
 
     def work() -> int:
-        watch = Watch(lines_of=path)
+        watch = Watch(package)
         began = time.process_time()
-        status = _pytest(files, watch, "--no-header")
+        status = _pytest([file], watch, "--no-header")
         found = {
-            "lines": watch.contexts(path),
+            "lines": watch.contexts(package),
             "seconds": watch.seconds,
             "cpu": time.process_time() - began,
         }
-        notes.write_text(json.dumps(found), encoding="utf-8")
+        if not status:
+            notes.parent.mkdir(parents=True, exist_ok=True)
+            part = notes.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(found), encoding="utf-8")
+            part.replace(notes)
         return status
 
-    _, status = os.waitpid(place.start(module, None, work, 1200), 0)
-    if status:
-        raise SystemExit(f"The tests of {module} fail on the unchanged code: {files}")
+    if not notes.exists():
+        _, status = os.waitpid(place.start("__init__", None, work, 1200), 0)
+        if status:
+            raise SystemExit(f"{file} fails on the unchanged code.")
     return json.loads(notes.read_text(encoding="utf-8"))
 
 

@@ -9,6 +9,8 @@ from numpy.testing import assert_array_equal
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError
+from brainweave.aligners.check.alignment_check import _with_time_locked
+from brainweave.graphs.builders import NO_GROUP
 
 PARCELS = np.repeat([1, 2], 15)
 QUICK = {"n_permutations": 39}
@@ -109,3 +111,12 @@ def test_a_given_or_random_start_is_checked_the_same_every_time(data):
         first, again = (bw.alignment_check(fitted, **QUICK) for _ in range(2))
         assert first.available
         assert_array_equal(first.p, again.p)
+
+
+def test_samples_locked_in_time_are_groups_of_their_own():
+    labels = np.array([0, 1, 0])
+    found = _with_time_locked([labels.copy(), labels.copy()], 2)
+    assert [codes.tolist() for codes in found] == [[0, 1, 2]] * 2  # all rows are locked
+    mixed = [np.array([0, NO_GROUP, 1, NO_GROUP]), np.array([NO_GROUP, NO_GROUP, 1])]
+    found = _with_time_locked(mixed, 2)
+    assert [codes.tolist() for codes in found] == [[0, 2, 1, 3], [2, 3, 1]]

@@ -252,3 +252,18 @@ def test_data_changed_after_fitting_are_noticed(study, baseline, dtype, standard
     X[1][:] = X[1][::-1].copy()
     with pytest.raises(InputError, match=r"X\[1\] was changed in place"):
         gdm.transform(X)
+
+
+@pytest.mark.parametrize(("n", "more"), [(6, ""), (7, " + ...")])
+def test_dimensions_of_at_most_six_subjects_are_listed(rng, n, more):
+    X = [rng.normal(size=(12, 3)) for _ in range(n)]
+    with pytest.raises(InputError, match=f"more than the {3 * n} dimensions") as error:
+        PaperGDM(99, energy=1).fit(X, [np.arange(12) % 3] * n)
+    assert f"(3 + 3 + 3 + 3 + 3 + 3{more})" in str(error.value)
+
+
+def test_settings_of_the_first_subject_serve_a_new_one():
+    model = PaperGDM(2, energy=[0.5, 0.9], kernel=["gaussian", "linear"])
+    ((kernel, energy),) = model.basis_settings(None)
+    assert (kernel.name, energy) == ("gaussian", 0.5)
+    assert [e for _, e in model.basis_settings(2)] == [0.5, 0.9]

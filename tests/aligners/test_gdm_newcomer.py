@@ -449,3 +449,10 @@ def test_a_descent_that_is_cut_short_says_how_far_it_came(rng):
     cut, whole = (descend(N + N.T, F, max_iter=n) for n in (1, 1000))
     assert len(cut.history) == 2 < len(whole.history)
     assert whole.history[-1] < cut.history[-1]
+
+
+def test_directions_that_only_rounding_determines_do_not_count(rng):
+    F = rng.normal(size=(8, 2)) @ rng.normal(size=(2, 3))
+    found = descend(np.eye(8), F)
+    assert found.n_determined == 2
+    assert np.linalg.matrix_rank(found.map) == 2

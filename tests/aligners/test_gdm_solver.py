@@ -10,7 +10,7 @@ from brainweave import affinity_graph, label_graph, matrix_graph, time_graph
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm import eigenproblem
 from brainweave.aligners.gdm.eigenproblem import solve
-from brainweave.aligners.gdm.solution import subject_overlap
+from brainweave.aligners.gdm.solution import Solution, subject_overlap
 from brainweave.basis import linalg
 from brainweave.graphs.builders import Graph
 
@@ -268,3 +268,48 @@ def test_nearly_equal_degrees_are_not_equal(rng):
     assert solution.route != "closed"
     with pytest.raises(InputError, match="same degree"):
         solve(bases, label_graph(labels, different=0), 3, route="closed")
+
+
+def solution(gains, *, scale=1.0):
+    n = len(gains)
+    parts = [np.arange(2.0 * n).reshape(2, n)]
+    return Solution(-gains, gains, scale, parts, parts, parts[0], "dense")
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_gains_and_gaps_count_from_a_billionth_of_the_scale(scale):
+    found = solution(scale * np.array([1.0, 1e-7, 1e-10, -1.0]), scale=scale)
+    assert [found.n_informative(k) for k in range(5)] == [0, 1, 2, 2, 2]
+    # 1e-7 - 1e-10 is a gap; behind the last component nothing is known
+    assert [found.is_unique(k) for k in (1, 2, 3, 4)] == [True] * 4
+    tied = solution(scale * np.array([1.0, 1 - 1e-7, 1 - 1e-7 - 1e-10]), scale=scale)
+    assert [tied.is_unique(k) for k in (1, 2, 3)] == [True, False, True]
+
+
+def test_the_first_components_keep_what_lies_behind_them():
+    whole = solution(np.array([3.0, 2.0, 1.0]))
+    first = whole.first(2)
+    assert_allclose(first.eigenvalues, whole.eigenvalues[:2], rtol=0)
+    assert_allclose(first.gains, whole.gains, rtol=0)
+    for parts in (first.maps, first.features, [first.template]):
+        assert_allclose(parts[0], whole.template[:, :2], rtol=0)
+
+
+def test_subjects_overlap_from_not_at_all_to_wholly(rng):
+    A, B = np.diag([1.0, 0.0]), np.diag([0.0, 1.0])
+    half = np.diag([0.5, 0.5])
+    assert subject_overlap([half, half], (9, 9)) == pytest.approx(1)
+    assert subject_overlap([A, B], (9, 9)) == pytest.approx(0, abs=1e-12)
+    assert subject_overlap([0.25 * half, 0.75 * half], (3, 9)) == pytest.approx(1)
+    # one feature of both, one of the first alone: k = 2, alone = 1/4 + 1/4 + 1
+    mixed = [np.diag([0.5, 1.0]), np.diag([0.5, 0.0])]
+    assert subject_overlap(mixed, (9, 9)) == pytest.approx(0.5)
+    # coordinates do not matter, nor does a feature that nobody has
+    T = rng.normal(size=(2, 2))
+    turned = [np.pad(T.T @ C @ T, (0, 1)) for C in mixed]
+    turned = [C + 1e-15 for C in turned]  # but for rounding
+    for unit in (1e-9, 1.0, 1e9):
+        overlap = subject_overlap([unit * C for C in turned], (9, 9))
+        assert overlap == pytest.approx(0.5, rel=1e-4)
+    small = [np.diag([0.5, 1e-9 * C[1, 1]]) for C in mixed]  # however weak
+    assert subject_overlap(small, (9, 9)) == pytest.approx(0.5)

@@ -22,12 +22,14 @@ from brainweave import (
     load,
     save,
 )
+from brainweave._core.exceptions import UniquenessWarning
 from brainweave.aligners.gdm.smoother import GramSmoother
 from brainweave.aligners.gdm.strength import (
     best_of_grid,
     block_criterion,
     covariance_strength,
 )
+from brainweave.aligners.timelocked import warn_of_tie
 
 LEVELS = (Hyperalignment, RegularizedHyperalignment, KernelHyperalignment)
 
@@ -343,3 +345,23 @@ def test_more_joint_dimensions_than_there_are_is_refused():
     X = [S @ rng.normal(size=(3, 10)) for _ in range(2)]
     with pytest.raises(ValueError, match="more than the 3 dimensions"):
         SVDHyperalignment(5, standardize=False).fit(X)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_cut_between_equal_variances_is_warned_about(unit):
+    values = unit * np.array([4.0, 2.0, 2.0 * (1 - 1e-10), 1e-12, 0.0])
+    with pytest.warns(UniquenessWarning, match="not unique"):
+        warn_of_tie(values, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in (1, 3, 4, 5, 6):  # a gap, nothing left to part, or no more values
+            warn_of_tie(values, k)
+        warn_of_tie(unit * np.array([2.0, 2.0 * (1 - 1e-7)]), 1)
+
+
+def test_a_joint_decomposition_may_keep_all_dimensions(rng):
+    X = [rng.normal(size=(8, 12)) for _ in range(3)]
+    model = SVDHyperalignment(7).fit(X)
+    Z = [(x - x.mean(axis=0)) / x.std(axis=0) for x in X]
+    values = np.linalg.svd(np.hstack(Z), compute_uv=False)
+    assert_allclose(model.singular_values_, values[:7], rtol=1e-10)

@@ -22,6 +22,7 @@ from brainweave import (
     match_samples,
 )
 from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave._core.validation import _labels_by_id, check_indices
 
 Y = np.array(list("abc") * 8)
 
@@ -303,3 +304,25 @@ def test_a_subject_of_whom_nothing_is_known_is_named(X):
     for y in (labels, people):
         with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
             GDM(1).fit(X, y)
+
+
+def test_row_numbers_count_from_zero_to_the_last():
+    assert check_indices("samples", [4, 0, 4], 5, what="row").tolist() == [4, 0, 4]
+    assert check_indices("samples", [], 5, what="row").size == 0
+    for wrong in ([-1, 3], [-2, -1], [0, 5], [5]):
+        with pytest.raises(InputError, match="row numbers from 0 to 4"):
+            check_indices("samples", wrong, 5, what="row")
+    for wrong in ([0.0, 1.0], ["a"], [[0, 1]], 3):
+        with pytest.raises(TypeError, match="list of row numbers"):
+            check_indices("samples", wrong, 5, what="row")
+
+
+def test_labels_of_a_study_go_to_the_subjects_of_the_same_ids():
+    x = np.zeros((2, 3))
+    given = [bw.Subject(id, x, labels=[id, id]) for id in "abc"]
+    found = _labels_by_id(given, ["c", "a"], owner="GDM")
+    assert [list(labels) for labels in found] == [["c", "c"], ["a", "a"]]
+    found = _labels_by_id(given, None, owner="GDM")
+    assert [labels[0] for labels in found] == ["a", "b", "c"]
+    with pytest.raises(InputError, match="no subject 'd'"):
+        _labels_by_id(given, ["a", "d"], owner="GDM")

@@ -153,3 +153,23 @@ def test_the_samples_of_several_subjects_are_no_samples_of_one(data, name):
     for several in ([X[0], X[1][:, :30]], (X[0], X[1][:, :30]), [X[0], X[1]]):
         with pytest.raises(InputError, match=r"samples x 40 voxels"):
             own.transform(several)
+
+
+@pytest.mark.parametrize("kind", ["mixing", "coordinates"])
+def test_patterns_are_the_regression_of_the_voxels_on_the_features(rng, kind):
+    X = [rng.normal(size=(30, 50)) for _ in range(2)]
+    model = bw.SVDHyperalignment(3) if kind == "mixing" else bw.Hyperalignment(3)
+    own = model.fit(X).maps_[0]
+    own.isometric = False
+    # a small feature counts as well, and one that comes twice is halved
+    mixing = rng.normal(size=(30, 3)) * [1, 1, 1e-4]
+    mixing = np.column_stack([mixing, mixing[:, 0]])
+    if kind == "mixing":
+        own.mixing = mixing
+    else:
+        V, d = own.basis.vectors, own.basis.values
+        own.coef = np.sqrt(d)[:, None] * (V.T @ mixing)
+    Z = (X[0] - X[0].mean(axis=0)) / X[0].std(axis=0)
+    np.testing.assert_allclose(own.aligning_features(), Z @ Z.T @ mixing, atol=1e-9)
+    expected = np.linalg.lstsq(own.aligning_features(), Z, rcond=1e-9)[0]
+    np.testing.assert_allclose(own.patterns, expected, rtol=1e-4, atol=1e-4)

@@ -86,3 +86,9 @@ def test_features_of_wrong_shape_are_refused():
     model = NoAlignment().fit(study())
     with pytest.raises(ValueError, match="samples x 30 voxels"):
         model.inverse_transform([np.zeros((4, 3))] * 3)
+
+
+def test_standardised_voxels_are_an_isometric_map(rng):
+    for energy in (1.0, 0.8):
+        model = NoAlignment(energy=energy).fit([rng.normal(size=(9, 5))] * 2)
+        assert all(m.isometric for m in model.maps_)

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from brainweave._core.arrays import NumpyOps
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.srm.robust import (
+    RobustMap,
     RobustSRM,
     VoxelReader,
     orthonormalize,
@@ -309,3 +310,25 @@ def test_mean_is_removed_in_transform_as_in_fit():
     for a, b in pairs:
         assert_allclose(a, b, atol=1e-6)
         assert np.abs(a.mean(axis=0)).max() < 0.1 * a.std()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_maps_become_their_polar_factor(rng, dtype):
+    for scale in ([1, 1, 1], [1, 1, 1e-4], [1, 1, 0]):
+        W = (rng.normal(size=(30, 3)) * scale).astype(dtype)
+        before = W.astype(float)
+        orthonormalize(W)
+        exact = 1e-4 if dtype == np.float32 else 1e-10
+        assert_allclose(W.T @ W, np.eye(3), atol=exact)
+        root = W.T @ before  # symmetric, without negative eigenvalues
+        assert_allclose(root, root.T, atol=exact * 10)
+        assert np.linalg.eigvalsh(root).min() > -exact * 10
+
+
+@pytest.mark.parametrize(
+    ("lam", "max_iter", "fits"), [(0, 5, False), (1, -1, False), (0.5, 0, True)]
+)
+def test_a_robust_map_of_a_file_has_a_threshold(lam, max_iter, fits):
+    common = {"mean": np.zeros(4), "scale": np.ones(4)}
+    own = RobustMap(weights=np.eye(4)[:, :2], lam=lam, max_iter=max_iter, **common)
+    assert (not list(own._misfits())) == fits

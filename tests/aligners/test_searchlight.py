@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+from copy import copy
 
 import joblib
 import numpy as np
@@ -353,3 +354,37 @@ def test_neighborhoods_of_a_new_subject_correspond_one_by_one():
     assert_allclose(told.transform(X[3]), model.fit_new_subject(X[3]).transform(X[3]))
     with pytest.raises(InputError, match="must correspond one by one"):
         model.fit_new_subject(X[3], neighborhoods=lists[:-1])
+
+
+def test_searchlights_of_a_file_that_do_not_fit_are_told(rng):
+    X = [rng.normal(size=(12, 9)) for _ in range(2)]
+    around = [np.arange(5), np.arange(4, 9), np.array([2, 3])]
+    model = Searchlight(DetSRM(1, random_state=0), neighborhoods=around).fit(X)
+
+    def changed(**values):
+        other = copy(model)
+        vars(other).update(values)
+        return " ".join(other._misfits())
+
+    assert not changed()
+    for fine in ([], [2]):
+        assert not changed(neighborhoods_=[*around[:2], np.array(fine, int)])
+    for wrong in ([-1, 3], [3, 9], [-2, -1], [9, 12]):
+        found = changed(neighborhoods_=[*around[:2], np.array(wrong)])
+        assert "do not exist" in found
+    joinable = list(model.joinable_)
+    assert "do not fit" in changed(joinable_=joinable[:-1])
+    assert "do not fit" in changed(aligners_=model.aligners_[:-1])
+    for wrong in (-1, 3, 4):
+        assert "do not fit" in changed(joinable_=[*joinable[:-1], wrong])
+    assert "other centers" in changed(centers_=np.arange(2))
+    assert not changed(centers_=np.arange(3))
+
+
+def test_maps_hold_no_zeros_of_voxels_without_a_map(rng):
+    X = [rng.normal(size=(12, 9)) for _ in range(2)]
+    around = [np.arange(5), np.arange(4, 8), np.array([8])]
+    with pytest.warns(SkippedWarning):
+        model = Searchlight(DetSRM(1, random_state=0), neighborhoods=around).fit(X)
+    for own in model.maps_:
+        assert own.weights.nnz == np.count_nonzero(own.weights.toarray()) > 0

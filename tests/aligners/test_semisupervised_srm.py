@@ -289,3 +289,17 @@ def test_wrong_new_subjects_are_named():
         model.fit_new_subject(X[0])
     with pytest.raises(InputError, match="row numbers from 0 to 39"):
         model.fit_new_subject(X[0][:9], samples=range(32, 41))
+
+
+def test_rows_correspond_where_no_sample_lacks_a_label(rng):
+    X = [rng.normal(size=(12, 20)) for _ in range(4)]
+    y = ["cat", "dog", "sea"] * 4
+    some = [[None, *y[1:]], y]  # of one subject alone
+    with pytest.raises(InputError, match=r"X\[0\] has 1 of them and X\[1\] has 0"):
+        SemiSupervisedSRM(2, random_state=0).fit([X[0], X[1]], some)
+    with pytest.raises(InputError, match=r"y\[1\] differs from y\[0\]"):
+        SemiSupervisedSRM(2, random_state=0).fit(X[:2], [y, y[::-1]])
+    model = SemiSupervisedSRM(2, random_state=0, max_iter=500).fit(X[:3], [y] * 3)
+    assert model.fit_new_subject(X[3], y).n_components == 2
+    with pytest.raises(InputError, match="has 2 samples without a label for 12 rows"):
+        model.fit_new_subject(X[3], [None, None, *y[2:]])

@@ -19,6 +19,7 @@ from brainweave.aligners.gdm.smoother import (
     GramSmoother,
     NarrowSmoother,
     _invert_lower,
+    is_semidefinite,
     mean_eigenvalue,
 )
 from brainweave.graphs.builders import (
@@ -471,3 +472,59 @@ def test_errors_name_the_subject(rng):
     model = GDM(1, graph="time", shrinkage=1.0).fit(X[:2])
     with pytest.raises(InputError, match="No sample of the new subject has an edge"):
         model.fit_new_subject(X[2], [None] * 4)
+
+
+@pytest.mark.parametrize("kind", [GramSmoother, NarrowSmoother])
+def test_a_smoother_of_another_strength_is_made_anew(rng, kind):
+    X = rng.normal(size=(20, 8))
+    X -= X.mean(axis=0)
+    data = X @ X.T if kind is GramSmoother else X
+    B, blocks = rng.normal(size=(20, 3)), np.arange(20) // 5
+    used = kind(data, 1.0)
+    _, s = used.root
+    used.leave_out(B - B.mean(axis=0), blocks)  # and all that is kept of it
+    stronger = used.at(2.0)
+    strength = 2 * np.trace(X @ X.T) / 20
+    fresh = kind(data, strength)
+    assert_allclose(stronger.strength, strength)
+    assert_allclose(stronger.smooth(B), fresh.smooth(B), rtol=1e-10)
+    assert_allclose(stronger.root[1], fresh.root[1], rtol=1e-10)
+    for some in (stronger.leave_out, fresh.leave_out):
+        found = some(B - B.mean(axis=0), blocks)
+        assert_allclose(found, fresh.leave_out(B - B.mean(axis=0), blocks), rtol=1e-10)
+    assert_allclose(used.root[1], s, rtol=0)
+
+
+def test_the_root_leaves_out_what_rounding_made_of_a_gram_matrix(rng):
+    for rank in (1, 2):
+        X = rng.normal(size=(40, rank))
+        X -= X.mean(axis=0)
+        V, s = GramSmoother(X @ X.T, 1.0).root
+        assert V.shape == (40, rank)
+        by_hand = X @ np.linalg.inv(X.T @ X + np.eye(rank)) @ X.T
+        assert_allclose((V * s**2) @ V.T, by_hand, atol=1e-12)
+
+
+def test_a_gram_matrix_is_semidefinite_up_to_rounding_of_any_unit(rng):
+    X = rng.normal(size=(30, 4))
+    for unit in (1e-9, 1.0, 1e9):
+        gram = unit * (X @ X.T)
+        assert is_semidefinite(gram) is True
+        assert is_semidefinite(gram - 1e-12 * np.abs(gram).max() * np.eye(30)) is True
+        assert is_semidefinite(gram - 1e-7 * np.abs(gram).max() * np.eye(30)) is False
+
+
+@pytest.mark.parametrize("kind", [GramSmoother, NarrowSmoother])
+def test_some_of_the_samples_are_centred_anew(rng, kind):
+    X = rng.normal(size=(20, 8))
+    X -= X.mean(axis=0)
+    data = X @ X.T if kind is GramSmoother else X
+    B, rows = rng.normal(size=(20, 3)), np.array([1, 4, 5, 9, 12, 18])
+    for some in (rows, np.arange(20)):
+        part = X[some] - X[some].mean(axis=0)
+        K, Y = part @ part.T, B[some] - B[some].mean(axis=0)
+        found = kind(data, 0.7, name="X[3]").subset(some)
+        assert (found.strength, found.name) == (0.7, "X[3]")
+        by_hand = K @ np.linalg.solve(K + 0.7 * np.eye(len(some)), Y)
+        assert_allclose(found.smooth(B[some]), by_hand, atol=1e-12)
+        assert_allclose(found.mean_eigenvalue, np.trace(K) / len(some))

@@ -1,5 +1,7 @@
 """The Shared Response Models against plain voxel-space versions and planted truths."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import SRM, DetSRM
-from brainweave.aligners.timelocked import align_to
+from brainweave._core.exceptions import LayoutWarning
+from brainweave.aligners.srm.srm import EMSteps, Model
+from brainweave.aligners.timelocked import Alignment, Iterations, align_to
 from brainweave.basis.basis import SubjectBasis
 
 BOTH = (SRM, DetSRM)
@@ -326,3 +330,42 @@ def test_a_subject_joins_a_model_from_a_pickle():
     X, _, _ = study(18)
     model = pickle.loads(pickle.dumps(DetSRM(3, random_state=0).fit(X)))
     assert model.fit_new_subject(X[0]).n_components == 3
+
+
+def test_a_shared_response_of_fewer_dimensions_has_a_likelihood(rng):
+    bases = [SubjectBasis(rng.normal(size=(12, 9))) for _ in range(2)]
+    steps = EMSteps(bases, lambda f, *of: [f(*each) for each in zip(*of, strict=True)])
+    features = np.column_stack([rng.normal(size=12), np.zeros(12)])
+    maps = [Alignment(np.empty((12, 2)), features)] * 2
+    found = [
+        steps.expect(Model(maps, np.diag([1.0, low]), np.full(2, 1e-18)))
+        for low in (0.0, -1e-16)  # as rounding leaves it
+    ]
+    assert np.isfinite(found[0].log_likelihood)
+    assert found[1].log_likelihood == found[0].log_likelihood
+    assert_array_equal(found[1].covariance, found[0].covariance)
+
+
+def test_rows_that_look_like_voxels_are_warned_about_where_no_labels_tell():
+    tall = [np.zeros((2000, 200))] * 2
+    with pytest.warns(LayoutWarning, match="2000 rows and 200 columns"):
+        DetSRM(2)._check_subjects(tall, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DetSRM(2)._check_subjects(tall, [["a"] * 2000] * 2)
+        for shape in ((1999, 2), (2000, 201)):
+            DetSRM(2)._check_subjects([np.zeros(shape)] * 2, None)
+
+
+def test_changes_that_are_rounding_end_an_iteration():
+    large = Iterations(1e6 + 1, max_iter=9, tol=1e-12)
+    for value in (1e6, 1e6 - 5e-8):
+        assert large.go_on()
+        large.add(value)
+    assert large.converged
+    small = Iterations(2e-6, max_iter=3, tol=1e-12)
+    for value in (1e-6, 1e-6 - 1e-16, 1e-6 - 2e-16):
+        assert small.go_on()
+        small.add(value)
+    assert not small.converged
+    assert not small.go_on()  # no more than max_iter

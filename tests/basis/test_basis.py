@@ -5,6 +5,7 @@ from sklearn.decomposition import PCA, KernelPCA
 
 from brainweave import SubjectBasis
 from brainweave._core.exceptions import InputError
+from brainweave.basis.basis import _n_for_energy
 from brainweave.basis.reliability import repeated_groups, scale_of_chunks
 
 
@@ -403,3 +404,27 @@ def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):
         basis.kernel_to(X[:4])
     with pytest.raises(InputError, match="Z has NaN or infinite values"):
         basis.kernel_to(np.where(np.arange(60) == 7, np.nan, X))
+
+
+@pytest.mark.parametrize(("apart", "kept"), [(1e-7, 1), (1e-10, 2)])
+def test_eigenvalues_are_equal_up_to_a_billionth_of_the_largest(apart, kept):
+    values = np.array([3.0, 3.0 * (1 - apart), 1.0])
+    assert _n_for_energy(0.1, values, np.float64) == kept
+
+
+def test_only_the_linear_kernel_is_of_voxels_as_they_are(rng):
+    X = rng.normal(size=(12, 9))
+    assert SubjectBasis(X).is_linear
+    assert not SubjectBasis(X, kernel="gaussian").is_linear
+    assert not SubjectBasis(X @ X.T, kernel="precomputed").is_linear
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_one_sample_that_is_not_finite_is_refused_by_any_kernel(rng, standardize):
+    X = rng.normal(size=(12, 9))
+    Z = X[:3].copy()
+    Z[1, 4] = np.nan
+    for kernel in ("gaussian", "sigmoid"):
+        basis = SubjectBasis(X, kernel=kernel, standardize=standardize)
+        with pytest.raises(InputError, match="NaN or infinite"):
+            basis.kernel_to(Z)

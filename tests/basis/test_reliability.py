@@ -102,3 +102,24 @@ def test_subjects_whose_groups_do_not_repeat_are_named():
     warn_of_no_reliability(given)  # nothing to say
     with pytest.warns(LabelWarning, match=r"X\[2\] has none \(1 of 3 subjects\)"):
         warn_of_no_reliability([*given, basis("X[2]")])
+
+
+def test_many_samples_tell_small_differences_in_reliability():
+    groups = repeated_groups(np.repeat(np.arange(51), 40))
+    F, within = np.linspace(0.1, 1.7, 30), np.linspace(0.2, 0.8, 30)
+    lam = 1 - _sampling_variance(F.mean(), 50, 51 * 39) / F.var()
+    assert 0 < lam < 1
+    assert F.mean() < 1
+    w = 1 + lam * (F / F.mean() - 1)
+    scale = reliability_scale(F * within, within, groups)
+    assert_allclose(scale, np.sqrt(within / w), rtol=1e-12)
+
+
+def test_what_is_left_within_groups_is_small_or_nothing(rng):
+    codes = np.repeat(np.arange(5), 8)
+    groups = repeated_groups(codes)
+    shown = rng.normal(size=(5, 50))[codes]
+    assert not analysis_of_variance(1e5 * shown, groups)[1].any()  # but for rounding
+    noise = rng.normal(size=(40, 50))
+    found = analysis_of_variance(1e5 * shown + noise, groups)[1]
+    assert_allclose(found, analysis_of_variance(noise, groups)[1], rtol=1e-3)

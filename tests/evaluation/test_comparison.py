@@ -276,3 +276,39 @@ def test_a_comparison_is_printed_as_a_table_with_a_verdict(study):
     assert head.index("error") == second.index("InputError: SRM joins")
     assert note.startswith("chance: the most frequent category; p: permuted labels")
     assert last == found.verdict
+
+
+def test_a_comparison_names_the_better_of_each_pair():
+    low, high = np.array([0.3, 0.4, 0.5]), np.array([0.5, 0.6, 0.6])
+    found = compare_results(
+        [("low", result_of(low)), ("high", result_of(high)), ("same", result_of(high))]
+    )
+    assert [(p.better, p.other) for p in found] == [
+        ("high", "low"),
+        ("same", "low"),
+        ("high", "same"),  # in their order where they do not differ
+    ]
+    assert [p.difference for p in found] == pytest.approx([1 / 6, 1 / 6, 0])
+    assert [p.n_subjects for p in found] == [3] * 3
+    assert found[2].p == 1
+    assert not compare_results({"a": result_of(low[:2]), "b": result_of(high[:2])})
+    assert not compare_results({})
+    assert not compare_results({"alone": result_of(high)})
+
+
+def test_subjects_that_not_all_methods_have_are_left_out():
+    a, b = result_of([0.3, 0.4, 0.5, 0.9]), result_of([0.1, 0.2, 0.3])
+    unknown = SimpleNamespace(scores=np.ones(3), folds=[{}] * 3)
+    (pair,) = compare_results({"a": a, "b": b, "unknown": unknown})
+    assert (pair.better, pair.n_subjects) == ("a", 3)
+    assert pair.difference == pytest.approx(0.2)
+
+
+def test_a_subject_counts_by_the_mean_of_its_folds():
+    folds = [
+        {"test_subjects": ["a", "b"], "subject_scores": s} for s in ([1, 0], [0, 0])
+    ]
+    twice = SimpleNamespace(scores=[0.5, 0.0], folds=folds)
+    assert subject_means(twice) == {"a": 0.5, "b": 0.0}
+    rows = SimpleNamespace(subjects=[1, 2], scores=np.array([[0.2, 0.4], [0.4, 0.8]]))
+    assert subject_means(rows) == pytest.approx({"1": 0.3, "2": 0.6})

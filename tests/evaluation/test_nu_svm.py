@@ -2,20 +2,22 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
-from sklearn.svm import NuSVC
+from sklearn.svm import SVC, NuSVC
 
 from brainweave import NoAlignment, between_subject_classification, split_study
 from brainweave._core.exceptions import InputError
+from brainweave._core.labels import NO_LABEL
 from brainweave.evaluation.classifiers import (
+    FeasibleNuSVC,
     SeparatingNuSVC,
     make_classifier,
     prepare_tasks,
     run_task,
 )
-from brainweave.evaluation.measures import AlignedFold
+from brainweave.evaluation.measures import AlignedFold, _score_of
 
 
 def clouds(rng, distance, *, n=60, width=3, n_classes=4):
@@ -223,3 +225,59 @@ def test_evaluations_record_how_many_pairs_went_by_means(rng):
     X, y = overlapping(rng)
     result = between_subject_classification(NoAlignment(), X, y)
     assert [fold["n_by_means"] for fold in result.folds] == [1] * 6
+
+
+@pytest.mark.parametrize("width", [255, 256])
+@pytest.mark.parametrize(
+    ("classifier", "by_products", "resized"),
+    [
+        (SVC(kernel="linear"), True, False),
+        (NuSVC(kernel="linear"), True, False),
+        (SVC(), False, False),
+        (SeparatingNuSVC(kernel="rbf"), False, False),
+        (SeparatingNuSVC(kernel="linear"), True, True),
+        (FeasibleNuSVC(kernel="linear"), True, True),
+    ],
+)
+def test_only_linear_nu_svms_of_this_package_see_resized_features(
+    rng, classifier, by_products, resized, width
+):
+    X = [5 + 3 * rng.normal(size=(6, width)) for _ in range(3)]
+    codes = [np.array([0, 1, NO_LABEL, 0, 1, 1])] * 3
+    fold = AlignedFold(0, 0, [0], [1, 2], X, [], None)
+    make, used = prepare_tasks(X, codes, list("abc"), classifier)
+    task = make(fold)
+    rows = codes[0] != NO_LABEL
+    train, test = np.concatenate([x[rows] for x in X[1:]]), X[0][rows]
+    if resized:
+        train, test = train - train.mean(axis=0), test - train.mean(axis=0)
+        size = np.sqrt((train**2).mean())
+        train, test = train / size, test / size
+    wide = by_products and width == 256
+    if wide:
+        train, test = train @ train.T, test @ train.T
+    assert used.kernel == ("precomputed" if wide else classifier.kernel)
+    assert_allclose(task.train, train, rtol=1e-9, atol=1e-9)
+    assert_allclose(task.test, test, rtol=1e-9, atol=1e-9)
+
+
+def test_large_offsets_do_not_drown_inner_products(rng):
+    X = [rng.normal(size=(6, 256)) for _ in range(3)]
+    codes, ids = [np.arange(6) % 2] * 3, list("abc")
+    found = []
+    for offset in (0.0, 1e7):
+        shifted = [x + offset for x in X]
+        make, _ = prepare_tasks(shifted, codes, ids, SeparatingNuSVC(kernel="linear"))
+        found.append(make(AlignedFold(0, 0, [0], [1, 2], shifted, [], None)))
+    assert_allclose(found[1].train, found[0].train, atol=1e-4)
+    assert_allclose(found[1].test, found[0].test, atol=1e-4)
+
+
+def test_another_classifier_is_scored_on_the_same_task(rng):
+    y = np.arange(12) % 3
+    X = [10 * np.eye(3)[y] + rng.normal(size=(12, 3)) for _ in range(2)]
+    make, model = prepare_tasks(X, [y, (y + 1) % 3], list("ab"), SVC(kernel="linear"))
+    one = make(AlignedFold(0, 0, [0], [0], X, [], None))
+    assert _score_of(one, model) == 1
+    other = make(AlignedFold(0, 0, [1], [0], X, [], None))  # whose names are moved on
+    assert _score_of(other, model) == 0

@@ -25,6 +25,7 @@ from brainweave.graphs.builders import (
     equal_group_weights,
     weigh_groups,
 )
+from brainweave.graphs.terms import Graph
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -283,6 +284,9 @@ def test_errors():
         matrix_graph(np.eye(2), [1, 2])
     with pytest.raises(InputError, match=r"not symmetric. Use \(G \+ G.T\) / 2"):
         matrix_graph(np.triu(np.ones((2, 2))), [1, 1])
+    for imaginary in (1j * np.eye(2), scipy.sparse.csr_array(1j * np.eye(2))):
+        with pytest.raises(InputError, match="matrix must hold real numbers"):
+            matrix_graph(imaginary, [1, 1])
     with pytest.raises(InputError, match="n_neighbors of neighbor_graph must be"):
         neighbor_graph([np.ones((3, 1)), np.ones((3, 1))], n_neighbors=0)
     with pytest.raises(InputError, match="only 2 samples of other subjects"):
@@ -295,3 +299,53 @@ def test_sparse_features_are_refused_with_the_way_out():
     sparse = [scipy.sparse.eye_array(4)] * 2
     with pytest.raises(InputError, match="is sparse: pass it as an array"):
         neighbor_graph(sparse, n_neighbors=1)
+
+
+def test_rows_of_a_matrix_may_be_tuples():
+    rows = ((0.0, 1.0, 0.0), (1.0, 0.0, 2.0), (0.0, 2.0, 0.0))  # not CSR's three parts
+    assert_allclose(matrix_graph(rows, [1, 2]).to_sparse().toarray(), rows, rtol=0)
+
+
+def test_groups_of_one_subject_each_link_any_two_subjects():
+    A = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    graph = affinity_graph([["a"], ["a"], ["b"], ["c"]], A)
+    (term,) = weigh_groups(graph, "none").groups
+    assert_allclose(term.affinity, A, rtol=0)
+    (term,) = weigh_groups(2 * graph, "none").groups  # weights are kept as they are
+    assert_allclose(term.affinity, 2 * A, rtol=0)
+    # a link within the last subject is none between two
+    graph = affinity_graph([["a"], ["a"], ["b", "c"]], 2 * A)
+    (term,) = weigh_groups(graph, "none").groups
+    assert_allclose(term.affinity, np.diag([2, 0, 0]), rtol=0)
+
+
+def term_of(codes, *, names=("a", "b"), size=2):
+    return GroupTerm(np.array(codes, int), np.eye(size), names)
+
+
+def test_what_does_not_fit_in_a_graph_of_a_file_is_told():
+    for fine in ([-1, 0, 1], [0, 0], [1, 1], [-1, -1], []):
+        assert not list(term_of(fine)._misfits())
+    for codes in ([0, 2], [-2, 1], [2, 2]):
+        assert "do not exist" in " ".join(term_of(codes)._misfits())
+    for wrong in (term_of([0, 1], names=("a", "a")), term_of([0, 1], size=3)):
+        assert "names a group twice" in " ".join(wrong._misfits())
+    wrong = GroupTerm(np.array([0, 1]), np.diag([1, np.nan]), ("a", "b"))
+    assert "not finite" in " ".join(wrong._misfits())
+
+    two, three = term_of([0, 1]), term_of([0, 1, 1])
+    square = {n: scipy.sparse.csr_array(np.eye(n)) for n in (2, 3)}
+    for lengths, groups, matrix in (
+        ((1, 2), (three,), None),
+        ((0, 3), (three, three), square[3]),
+        ((1, 2), (), square[3]),
+        ((), (), None),
+    ):
+        assert not list(Graph(lengths, groups, matrix)._misfits())
+    for lengths, groups, matrix in (
+        ((-1, 4), (three,), None),
+        ((1, 2), (three, two), None),
+        ((1, 2), (three,), square[2]),
+        ((1, 2), (), square[2]),
+    ):
+        assert list(Graph(lengths, groups, matrix)._misfits())

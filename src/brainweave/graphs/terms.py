@@ -1,6 +1,6 @@
 """What a graph over the samples of all subjects is, and how much its groups count.
 
-See :mod:`brainweave.graphs`, which makes graphs.
+See ``brainweave.graphs``, which makes graphs.
 """
 
 from collections.abc import Hashable, Iterator
@@ -83,7 +83,7 @@ class GroupTerm(Stored):
 class Graph(Stored):
     """A weighted, symmetric graph over the samples of all subjects.
 
-    Build one with the functions of :mod:`brainweave.graphs`. Graphs over the same
+    Build one with the functions of ``brainweave.graphs``. Graphs over the same
     samples can be added, and multiplied by numbers.
 
     Examples

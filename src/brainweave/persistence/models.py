@@ -54,7 +54,7 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     Use as a decorator, in a module that is imported before loading. The class is saved
     by its name, with its parameters and what it learns. Learned attributes (those whose
     names end in ``_``) are declared in ``_stored``, see
-    :class:`brainweave.aligners.base.BaseAligner`; they may be numbers, texts, arrays,
+    ``BaseAligner``; they may be numbers, texts, arrays,
     graphs, aligners, maps, or lists, tuples and dicts of these.
 
     Parameters

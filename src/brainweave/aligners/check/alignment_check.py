@@ -345,7 +345,7 @@ def _check_pieces(
     spaces = [getattr(s, "space", None) for s in subjects]
     pieces = aligner._find_pieces([int(x.shape[1]) for x in arrays], spaces)
     log, of_run = PieceLog(aligner._piece), runs or [None] * len(arrays)
-    found = aligner.each_piece(check_local, pieces, arrays, log, y, of_run, draws)
+    found = aligner._each_piece(check_local, pieces, arrays, log, y, of_run, draws)
     with closing(found) as results:
         checks = {pieces.names[number]: check for number, check in results}
     listed = [check for check in checks.values() if check.available]

@@ -96,7 +96,7 @@ class GDM(GraphAligner):
         has two columns, categories and ids, or categories alone if they are the same
         in all rows. A callable makes the graph from y, such as
         ``partial(label_graph, different=-0.5)``. Or a graph made by
-        :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all samples in
+        ``brainweave.graphs``, or a symmetric (sparse) matrix over all samples in
         subject order.
     balance : {"groups", "subjects", "none"}, optional
         How much the groups of a graph by name count: all alike, by how many subjects

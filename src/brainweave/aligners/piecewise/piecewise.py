@@ -271,14 +271,14 @@ class PiecewiseAligner(BaseAligner):
         runs = [getattr(s, "runs", None) for s in subjects]
         # closed also after an error, which would keep the generator alive with its
         # traceback, and warnings caught
-        fitted = self.each_piece(fit_local, pieces, arrays, log, y, runs)
+        fitted = self._each_piece(fit_local, pieces, arrays, log, y, runs)
         with closing(fitted) as fits:
             self._combine(pieces, fits, settings)
         self.skipped_ = log.skipped
         log.warn()
         self.n_subjects_ = len(arrays)
 
-    def each_piece(
+    def _each_piece(
         self,
         function: Callable[..., Any],
         pieces: Pieces,
