@@ -20,6 +20,7 @@ from brainweave._core.exceptions import (
 )
 from brainweave._core.validation import check_int, check_list_of_subjects
 from brainweave.aligners.check.agreement import (
+    LIKELY,
     SIGNIFICANT,
     agreement_of_groups,
     p_of,
@@ -299,7 +300,8 @@ def count_holding(
             AlignmentWarning,
         )
     else:
-        k = check.n_holding
+        level = LIKELY if "labels" in aligner._joined_by() else SIGNIFICANT
+        k = int((check.p < level).sum())
     aligner.__dict__["_check"] = replace(
         check, agreement_cv=check.agreement_cv[:k], p=check.p[:k], features=None
     )

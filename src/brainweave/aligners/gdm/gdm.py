@@ -70,8 +70,10 @@ class GDM(GraphAligner):
         Number of shared features K. "auto" keeps components in their order as long as
         they hold up on samples that did not align (p < .05; see
         :func:`brainweave.alignment_check`): with a probability of .95, none behind the
-        last that is shared. The paper's 10, with a warning, if nothing holds up. There
-        are no more than the graph informs: one per group.
+        last that is shared. With labels, where a lost component costs more accuracy
+        than one too many, as long as p < .3: on average less than half of one too many.
+        The paper's 10, with a warning, if nothing holds up. There are no more than the
+        graph informs: one per group.
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
