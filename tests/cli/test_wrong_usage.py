@@ -34,6 +34,7 @@ WRONG = [
         "got '82%'.",
     ),
     (("fit", "{study}", "--energy=82%"), 2, "got '82%'."),
+    (("transform", "{study}", "m", "out"), 2, "is a folder; a model is a file"),
     (("fit", "{study}", "--n-jobs", "0"), 2, "--n-jobs must be a number other than 0"),
     (("compare", "{study}", "--n-jobs", "0"), 2, "--n-jobs must be a number other"),
     (("convert", "{study}", "{tmp}/s", "--n-jobs", "0"), 2, "got 0"),

@@ -6,7 +6,6 @@ chunk by chunk; torch itself works in :mod:`brainweave.basis.device` alone.
 """
 
 import mmap
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -80,13 +79,6 @@ def chunk_width(n_samples: int) -> int:
     if _LIMIT is None:
         return max(256, wanted // (8 * n_samples))
     return max(16, min(wanted, _LIMIT // 32) // (8 * n_samples))
-
-
-def process_bytes() -> int:
-    """Return the memory of this process now; 0 where it is not known."""
-    with suppress(OSError), open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return 0
 
 
 def is_torch(X: Any) -> bool:

@@ -131,6 +131,10 @@ def load_model(
     import brainweave
     from brainweave.aligners.base import BaseAligner
 
+    if path.is_dir():
+        raise UsageError(
+            f"{str(path)!r} is a folder; a model is a file, and comes first."
+        )
     if not path.is_file():
         raise UsageError(f"There is no model file {str(path)!r}. Check the path.")
     model = brainweave.load(path)
