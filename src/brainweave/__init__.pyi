@@ -1,6 +1,5 @@
 """The public names and their homes: read by type checkers and, lazily, at run time."""
 
-from ._core.arrays import memory_limit as memory_limit
 from ._core.exceptions import AlignmentWarning as AlignmentWarning
 from ._core.exceptions import BrainweaveError as BrainweaveError
 from ._core.exceptions import ClassifierWarning as ClassifierWarning
