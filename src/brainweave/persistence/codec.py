@@ -1,14 +1,12 @@
 """Values as JSON and arrays, in one safetensors file, and back.
 
 :func:`plain` turns settings and results into JSON for people. :class:`Writer` and
-:class:`Node` serve model files and lose nothing: numbers, texts and lists are
-themselves in JSON, and everything else is a table with one entry whose key is its kind:
-``{"array": name}``, ``{"tuple": [...]}``, and so on. Reading makes exactly these and
-nothing more, after checking every part: the document is data, never a program.
+:class:`Node` serve model files and lose nothing: what JSON cannot hold is a table with
+one entry whose key is its kind, such as ``{"array": name}``. Reading makes these kinds
+and nothing more, after checking every part: the document is data, never a program.
 
 In the file, the entry ``brainweave`` of the metadata has two lines: a SHA-256 of the
-other, and the document, which also lists each array with its type, shape and SHA-256,
-so every bit that matters is guarded.
+other, and the document, which lists each array with its type, shape and SHA-256.
 """
 
 import errno
@@ -48,6 +46,11 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
 
+NO_FUNCTION = (
+    "a model file cannot hold: loading must never run code. Use a kernel by name, or "
+    "kernel='precomputed' with your Gram matrices."
+)
+
 Sizes = dict[str, int]
 
 # what arrays "of" something hold, as NumPy's kinds of types
@@ -62,20 +65,9 @@ def plain(
 ) -> Any:
     """Return a value in terms of JSON.
 
-    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-    other : callable, default=repr
-        Makes a text of what JSON has no terms for.
-    arrays : bool, default=True
-        False writes the shape of an array in place of its values.
-
-    Returns
-    -------
-    None, bool, int, float, str, list or dict
+    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts. `other`
+    makes a text of what JSON has no terms for; without `arrays`, the shape of an array
+    stands for its values.
 
     Examples
     --------
@@ -109,18 +101,8 @@ def json_checksum(value: Any) -> str:
 def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
     """Return why a value is not of a kind, or None if it is.
 
-    Parameters
-    ----------
-    value : object
-        What was read.
-    kind : object
-        As in :class:`brainweave._core.stored.Stored`.
-    sizes : dict of str to int
-        Sizes of the dimensions that are known; those of this value are added.
-
-    Returns
-    -------
-    str or None
+    Kinds are those of :class:`brainweave._core.stored.Stored`. `sizes` are those of the
+    dimensions that are known; those of this value are added.
     """
     if isinstance(kind, list | tuple):
         if not isinstance(value, type(kind)):
@@ -130,10 +112,9 @@ def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
         return next(filter(None, problems), None)
     if isinstance(kind, type):
         wanted: Any = int | float if kind is float else kind
-        # bool is a subclass of int, but not a number here
-        fits = isinstance(value, wanted) and (
-            kind not in (int, float) or not isinstance(value, bool)
-        )
+        fits = isinstance(value, wanted)
+        if kind in (int, float) and isinstance(value, bool):
+            fits = False
         return None if fits else f"is not of type {kind.__name__}"
     if callable(kind):
         return None if kind(value) else "has a wrong value"
@@ -216,8 +197,7 @@ class Writer:
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
-                "a model file cannot hold: loading must never run code. Use a kernel "
-                "by name, or kernel='precomputed' with your Gram matrices."
+                f"{NO_FUNCTION}"
             )
         raise ModelFileError(
             f"{path} is a {type(value).__module__}.{type(value).__name__}, which a "
@@ -237,10 +217,6 @@ class Writer:
             self.arrays[name] = array
             self._named[id(array)] = array, name
         return self._named[id(array)][1]
-
-    def add_bytes(self, name: str, content: bytes) -> str:
-        """Store bytes; return their name."""
-        return self.add(name, np.frombuffer(content, np.uint8))
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -341,11 +317,6 @@ class Node:
         for name, problem in problems_with(values, kinds, sizes):
             Node(self.file, None, f"{self.path}.{name}").refuse(problem)
 
-    def check_fit(self, made: Stored) -> None:
-        """Refuse an object whose values do not fit together."""
-        for problem in made._misfits():
-            self.refuse(problem)
-
 
 # -- kinds of values -------------------------------------------------------------------
 
@@ -408,7 +379,7 @@ def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
     files = []
     with tempfile.TemporaryDirectory() as folder:
         for i, file in enumerate(space.save(Path(folder) / "space")):
-            name = writer.add_bytes(f"{path}.{i}", file.read_bytes())
+            name = writer.add(f"{path}.{i}", np.fromfile(file, np.uint8))
             files.append({"suffix": file.name.removeprefix("space"), "file": name})
     return {"kind": str(space.kind), "files": files}
 
@@ -463,7 +434,9 @@ KINDS: dict[str, Kind] = {
         lambda value: (
             type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
         ),
-        lambda writer, image, path: writer.add_bytes(f"{path}.image", image.to_bytes()),
+        lambda writer, image, path: writer.add(
+            f"{path}.image", np.frombuffer(image.to_bytes(), np.uint8)
+        ),
         _read_image,
     ),
     "space": Kind(
@@ -490,18 +463,15 @@ def write_document(
         raise ModelFileError(
             f"{str(path)!r} must end in {SUFFIX}, such as {path.stem + SUFFIX!r}."
         )
-    if path.is_dir():
-        raise ModelFileError(f"{str(path)!r} is a folder. Choose a file name.")
     if provenance is not None and not isinstance(provenance, Mapping):
         raise TypeError(
             f"provenance must be a dict of texts and numbers, got {provenance!r}."
         )
     writer = Writer()
-    others = {**more, "provenance": dict(provenance or {})}
     document = {
         "brainweave": __version__,
         kind.removeprefix("brainweave-"): writer.encode(main, ""),
-        **writer.encode_table(others, ""),
+        **writer.encode_table({**more, "provenance": dict(provenance or {})}, ""),
         "shared": writer.shared,
     }
     if _is_nested_too_deeply(document):
@@ -580,10 +550,6 @@ def _explain_write_errors(path: Path) -> Iterator[None]:
 # -- reading files ---------------------------------------------------------------------
 
 
-# type and shape of an array, as the header states them
-_Entry = tuple[str, tuple[int, ...]]
-
-
 class _Refusal(Exception):
     """Why a file is refused; the message continues the name of the file."""
 
@@ -602,52 +568,25 @@ def read_container(
     name = repr(str(path))
     try:
         with path.open("rb") as file:
-            head, size = file.read(9), os.fstat(file.fileno()).st_size
-            if len(head) < 9:
-                raise _Refusal(
-                    f"is empty or cut off: it has {size} bytes, fewer than any model."
-                )
-            if head[8:] != b"{":
-                raise _Refusal(
-                    "is not a model file: it is not in the safetensors format."
-                )
-            metadata, entries = _read_header(path)
-            document = _read_document(metadata, kind)
-            listed = document.get("arrays")
-            if not isinstance(listed, dict) or set(listed) != set(entries):
-                raise _damaged("its arrays are not those it describes")
-            start = 8 + int.from_bytes(head[:8], "little")
-            arrays = dict(_map_arrays(file, start, size, entries, listed))
+            start = 8 + int.from_bytes(file.read(8), "little")
+            with safe_open(path, framework="np") as header:
+                document = _read_document(header.metadata() or {}, kind)
+                arrays = dict(_map_arrays(file, start, header, document))
         for key, array in arrays.items() if verify else ():
-            if _digest(array) != listed[key][-1]:
+            if _digest(array) != document["arrays"][key][-1]:
                 raise _damaged(f"the checksum of array {key!r} does not match")
     except _Refusal as refusal:
         raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
+    except SafetensorError as error:
+        raise ModelFileError(
+            f"{name} is no model file, or was cut off, appended to or damaged in its "
+            f"header ({error}). Get the file again."
+        ) from error
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
         raise ModelFileError(f"{name} cannot be read ({error.strerror}).") from error
     return OpenFile(path, document, arrays)
-
-
-def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
-    """Return the metadata and the arrays in the order of the file.
-
-    The library has made sure that the arrays fill the file without gaps.
-    """
-    try:
-        with safe_open(path, framework="np") as opened:
-            parts = {key: opened.get_slice(key) for key in opened.offset_keys()}
-            entries = {
-                key: (str(part.get_dtype()), tuple(part.get_shape()))
-                for key, part in parts.items()
-            }
-            return opened.metadata() or {}, entries
-    except SafetensorError as error:
-        raise _Refusal(
-            f"was cut off, appended to or damaged in its header ({error}). Get the "
-            "file again."
-        ) from error
 
 
 def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, Any]:
@@ -690,28 +629,33 @@ def _is_nested_too_deeply(document: Any) -> bool:
 
 
 def _map_arrays(
-    file: Any, start: int, size: int, entries: dict[str, _Entry], listed: dict[str, Any]
+    file: Any, start: int, header: Any, document: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays behind the header, mapped copy on write."""
+    """Yield the arrays behind the header, mapped copy on write.
+
+    The library has made sure that they fill the file without gaps.
+    """
+    names, listed = header.offset_keys(), document.get("arrays")
+    if not isinstance(listed, dict) or set(listed) != set(names):
+        raise _damaged("its arrays are not those it describes")
+    size = os.fstat(file.fileno()).st_size - start
     flat: Any = np.empty(0, np.uint8)
-    if size > start:
-        flat = np.memmap(file, np.uint8, "c", offset=start, shape=(size - start,))
-        flat = np.asarray(flat)
+    if size > 0:
+        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
     begin = 0
-    for key, (code, shape) in entries.items():
-        stated = listed[key]
-        if not isinstance(stated, list) or stated[:2] != [code, list(shape)]:
+    for key in names:
+        part, stated = header.get_slice(key), listed[key]
+        code, shape = str(part.get_dtype()), list(part.get_shape())
+        if not isinstance(stated, list) or stated[:2] != [code, shape]:
             raise _damaged(f"array {key!r} is not of the type and shape written")
         if code not in DTYPES or not isinstance(stated[-1], str):
             raise _damaged(f"array {key!r} has an unknown type, or no checksum")
         dtype = DTYPES[code]
-        part = flat[begin : begin + prod(shape) * dtype.itemsize]
+        raw = flat[begin : begin + prod(shape) * dtype.itemsize]
+        begin += raw.size
         if (start + begin) % dtype.itemsize:
-            part = part.copy()  # somebody else's writer: not aligned
+            raw = raw.copy()  # somebody else's writer: not aligned
         try:
-            yield key, part.view(dtype).reshape(shape)
+            yield key, raw.view(dtype).reshape(shape)
         except ValueError as error:
             raise _damaged(f"array {key!r} has shape {shape}") from error
-        begin += part.size
-    if begin != flat.size:
-        raise _damaged("it changed while it was read")

@@ -116,7 +116,8 @@ def _read_object(node: Node) -> Stored:
     values = node["values"].decode_table()
     node.check_values(values, kinds, {})
     made = cls(**values)
-    node.check_fit(made)
+    for problem in made._misfits():
+        node.refuse(problem)
     return made
 
 
@@ -196,7 +197,8 @@ def _read_aligner(node: Node) -> BaseAligner:
         node.refuse(f"has {len(maps)} maps, but not as many subjects")
     for key, value in learned.items():
         setattr(model, key, value)
-    node.check_fit(model)
+    for problem in model._misfits():
+        node.refuse(problem)
     bases = [m.basis for m in maps if m.basis is not None]
     if bases and len(bases) == len(maps):
         model.bases_ = bases
