@@ -1,8 +1,7 @@
 """Model and basis files: save and load aligners, maps and bases; describe a file.
 
-A file names classes of a closed list: the package's aligners, those that were
-registered, and the package's classes that declare what files keep of them
-(:class:`brainweave._core.stored.Stored`). Loading never makes anything else.
+A file names classes of a closed list: aligners of the package, registered ones, and
+classes that declare what files keep of them (:class:`brainweave._core.stored.Stored`).
 """
 
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from brainweave.persistence.codec import (
     BASIS,
     KINDS,
     MODEL,
+    NO_FUNCTION,
     VERSION,
     Kind,
     Node,
@@ -51,11 +51,8 @@ _REGISTERED: dict[str, type[BaseAligner]] = {}
 def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     """Let model files hold an aligner that is not part of brainweave.
 
-    Use as a decorator, in a module that is imported before loading. The class is saved
-    by its name, with its parameters and what it learns. Learned attributes (those whose
-    names end in ``_``) are declared in ``_stored``, see
-    ``BaseAligner``; they may be numbers, texts, arrays,
-    graphs, aligners, maps, or lists, tuples and dicts of these.
+    Use as a decorator, in a module that is imported before loading. Declare learned
+    attributes (those whose names end in ``_``) in ``_stored``, see ``BaseAligner``.
 
     Parameters
     ----------
@@ -128,29 +125,28 @@ def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, A
     """Encode an aligner: its class by name, its parameters, what it learned."""
     name = type(model).__name__
     if _find_aligner(name) is not type(model):
+        best = hasattr(model, "best_estimator_")
         remedy = "Decorate the class with brainweave.register_aligner."
-        if hasattr(model, "best_estimator_"):
-            remedy = "Save its best_estimator_."
         raise ModelFileError(
-            f"{name} is not an aligner that model files know. {remedy}"
+            f"{name} is not an aligner that model files know. "
+            f"{'Save its best_estimator_.' if best else remedy}"
         )
     if not path and not hasattr(model, "maps_"):
         raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
     learned = {k: v for k, v in vars(model).items() if k.endswith("_") and k[0] != "_"}
     kinds = model._stored_kinds()
     known = {key.rstrip("?"): kind for key, kind in kinds.items()}
-    for key in learned:
-        if key not in known:
-            raise ModelFileError(
-                f"{name} does not declare its attribute {key}, so it cannot be saved. "
-                f'Add a line "{key}" to {name}._stored.'
-            )
-    if learned:
-        for key, problem in problems_with(learned, kinds, {"K": model.n_components_}):
-            raise ModelFileError(
-                f"{name} cannot be saved: {key} {problem}, and could not be loaded "
-                f"again. Correct it, or its line in {name}._stored."
-            )
+    for key in learned.keys() - known.keys():
+        raise ModelFileError(
+            f"{name} does not declare its attribute {key}, so it cannot be saved. Add "
+            f'a line "{key}" to {name}._stored.'
+        )
+    sizes = {"K": model.n_components_} if learned else {}
+    for key, problem in problems_with(learned, kinds, sizes) if learned else ():
+        raise ModelFileError(
+            f"{name} cannot be saved: {key} {problem}, and could not be loaded again. "
+            f"Correct it, or its line in {name}._stored."
+        )
     kept = {k: v for k, v in learned.items() if known[k] is not None}
     params = dict(model.get_params(deep=False))
     if callable(params.get("progress")):
@@ -184,9 +180,8 @@ def _read_aligner(node: Node) -> BaseAligner:
     kinds = cls._stored_kinds()
     known = {key.rstrip("?") for key, kind in kinds.items() if kind is not None}
     learned = node["state"].decode_table()
-    for key in learned:
-        if key not in known:
-            node.refuse(f"has a learned value with the name {key[:60]!r}")
+    for key in learned.keys() - known:
+        node.refuse(f"has a learned value with the name {key[:60]!r}")
     maps, k = learned.get("maps_"), learned.get("n_components_")
     if not maps and not (nested and maps == []):  # another aligner has them
         node.refuse("has no maps")
@@ -214,8 +209,6 @@ KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_obj
 # -- bases ---------------------------------------------------------------------------
 
 _PER_SAMPLE = ("labels", "runs", "stimuli")
-_PRIVATE = {name: f"_{name}" for name in ("products", "narrow", "shift")}
-_PRIVATE["samples"] = "_data"
 
 
 class StoredBasis(SubjectBasis):
@@ -238,6 +231,7 @@ class StoredBasis(SubjectBasis):
     def __init__(
         self, values: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
     ) -> None:
+        self.id, self.runs = "", None
         self.name, self.kernel, self.energy = values["name"], kernel, values["energy"]
         self.standardize, self.dtype = values["standardize"], np.dtype(values["dtype"])
         self.reliable = self.standardize == "reliability"
@@ -252,7 +246,6 @@ class StoredBasis(SubjectBasis):
         self._products, self._narrow = arrays.get("products"), arrays.get("narrow")
         self._shift = arrays.get("shift", np.zeros(self.n_samples))
         self._offset = values["offset"]
-        self.id, self.runs = "", None
 
 
 def _is_number(value: Any) -> bool:
@@ -277,23 +270,19 @@ def _array_kinds(kernel: str, n: int, v: int) -> dict[str, str]:
     """Return the arrays of a basis: k of s directions, u standardised voxels."""
     kinds = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
     kinds["signatures"] = f"n {N_SIGNATURES}"
-    if kernel == "precomputed":
-        return kinds | {"products": "n n"}
-    kinds |= {"samples": "n v of real", "shift": "n"}
-    if kernel == "linear" and v < n:  # standardised samples are the smaller
-        return kinds | {"narrow": "n v"}
-    return kinds | {"products": "n n"}
+    if kernel != "precomputed":
+        kinds |= {"samples": "n v of real", "shift": "n"}
+    # of few voxels the standardised samples are the smaller
+    narrow = kernel == "linear" and v < n
+    return kinds | ({"narrow": "n v"} if narrow else {"products": "n n"})
 
 
 def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, Any]:
     kernel = basis.kernel
     if kernel.function is not None:
         raise ModelFileError(
-            f"{basis.name} has a function as its kernel, which a file cannot hold: "
-            "loading must never run code. Use a kernel by name, or "
-            "kernel='precomputed' with your Gram matrices."
+            f"{basis.name} has a function as its kernel, which {NO_FUNCTION}"
         )
-    names = _array_kinds(kernel.name, basis.n_samples, basis.n_voxels)
     values = {
         "name": basis.name,
         "kernel": kernel.name,
@@ -305,12 +294,14 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         "lost_share": float(basis.lost_share),
         "offset": float(getattr(basis, "_offset", 0.0)),
     }
+    names = _array_kinds(kernel.name, basis.n_samples, basis.n_voxels)
     if "products" in names:
         basis.products()
-    arrays = {}
-    for name in names:  # some are private
-        found = getattr(basis, _PRIVATE.get(name, name))
-        arrays[name] = np.ascontiguousarray(to_numpy(found))
+    private = {"samples": "_data"} | {
+        k: f"_{k}" for k in ("products", "narrow", "shift")
+    }
+    arrays = {name: getattr(basis, private.get(name, name)) for name in names}
+    arrays = {name: np.ascontiguousarray(to_numpy(x)) for name, x in arrays.items()}
     encoded = writer.encode_table(values, path)
     return {**encoded, "arrays": writer.encode_table(arrays, path)}
 
@@ -356,10 +347,8 @@ def save(
 ) -> Path:
     """Write a fitted aligner, or one subject's map, to one ``.safetensors`` file.
 
-    Maps of the linear kernel are written as voxel weights and patterns, without the
-    data they were learned from; other kernels need their aligning samples to map new
-    ones, and these are written too. Nothing is pickled. The file appears whole or not
-    at all.
+    Maps of the linear kernel are written as voxel weights and patterns, those of other
+    kernels with their aligning samples. The file appears whole or not at all.
 
     Parameters
     ----------
@@ -368,9 +357,9 @@ def save(
     path : path
         Where to; an existing file is replaced. The suffix must be ``.safetensors``.
     provenance : mapping, optional
-        How the model was made, for people: texts, numbers, lists and dicts. Found
-        again as ``describe(path).provenance``. Its ``study_fingerprint``, if it has
-        one, becomes the attribute of that name of the loaded model.
+        How the model was made: texts, numbers, lists and dicts, found again as
+        ``describe(path).provenance``. A ``study_fingerprint`` becomes the attribute of
+        that name of the loaded model.
 
     Returns
     -------
@@ -380,7 +369,7 @@ def save(
     See Also
     --------
     load : The way back.
-    describe : What is in a file, and why it is so large.
+    describe : What is in a file, and how large its parts are.
     """
     if not isinstance(model, (BaseAligner, SubjectMap)):
         raise TypeError(
@@ -391,11 +380,8 @@ def save(
         known = provenance.get("study_fingerprint")
     # what each component means needs the bases, which stay behind
     summary = vars(model).get("_component_table")
-    if (
-        summary is None
-        and hasattr(model, "component_summary")
-        and hasattr(model, "bases_")
-    ):
+    can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
+    if summary is None and can_tell:
         frame = model.component_summary()
         summary = {str(name): frame[name].tolist() for name in frame.columns}
     more = {
@@ -406,51 +392,43 @@ def save(
     return write_document(Path(path), MODEL, model, more, provenance)
 
 
-_OF_CHECK = ("agreement_cv", "p", "n_together", "n_permutations")
+# what held-out samples told, without the features of these samples
+_CHECK: dict[str, Any] = {
+    "reason": str,
+    "agreement_cv": "n",
+    "p": "n",
+    "n_together": int,
+    "n_permutations": int,
+    "pieces?": dict,
+}
 
 
 def _write_check(check: AlignmentCheck | None) -> dict[str, Any] | None:
-    """Return what held-out samples told, without the features of these samples."""
     if check is None:
         return None
-    if not check.available:
-        return {"reason": check.reason}
-    known: dict[str, Any] = {
-        name: np.asarray(getattr(check, name)).tolist() for name in _OF_CHECK
-    }
+    values = {key.rstrip("?"): getattr(check, key.rstrip("?")) for key in _CHECK}
     if check.pieces is not None:
-        known["pieces"] = check.pieces.reset_index().to_dict("list")
-    return known
+        values["pieces"] = check.pieces.reset_index().to_dict("list")
+    return values
 
 
 def _read_check(node: Node) -> AlignmentCheck | None:
-    known = node.decode()
-    if known is None:
+    values = node.decode()
+    if values is None:
         return None
-    try:
-        if "reason" in known:
-            return AlignmentCheck(str(known["reason"]))
-        pieces = known.get("pieces")
-        if pieces is not None:
-            import pandas as pd
+    node.check_values(values, _CHECK, {})
+    pieces = values.get("pieces")
+    if pieces is not None:
+        import pandas as pd
 
-            pieces = pd.DataFrame(pieces).set_index(next(iter(pieces)))
-        p = np.asarray(known["p"], float).reshape(-1)
-        return AlignmentCheck(
-            agreement_cv=np.asarray(known["agreement_cv"], float).reshape(p.shape),
-            p=p,
-            n_together=int(known["n_together"]),
-            n_permutations=int(known["n_permutations"]),
-            pieces=pieces,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
-        node.refuse("is not what a check of held-out samples finds")
+        values["pieces"] = pd.DataFrame(pieces).set_index(next(iter(pieces)))
+    return AlignmentCheck(**values)
 
 
 def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     """Read a model file; arrays stay on disk until they are used.
 
-    Loading never runs code from the file. Every shape and type is checked first.
+    Every shape and type is checked first; no code of the file is run.
 
     Parameters
     ----------
@@ -569,19 +547,6 @@ def basis_from(file: OpenFile) -> StoredBasis:
 
 # -- what a file holds -----------------------------------------------------------------
 
-# the last part of an array's name -> why it is in the file
-_WHY = {
-    "weights": "from voxels to shared features",
-    "patterns": "from shared features back to voxels",
-    "samples": "aligning samples, for voxel weights and to compare new samples with",
-    "products": "inner products of the aligning samples",
-    "narrow": "standardised samples (fewer voxels than samples)",
-    "vectors": "kept eigenvectors of the Gram matrices",
-    "mean": "what standardises new samples",
-    "scale": "what standardises new samples",
-    "signatures": "by which aligning samples are known again",
-}
-
 
 @dataclass(frozen=True)
 class Description:
@@ -605,8 +570,8 @@ class Description:
         How it was made.
     n_bytes : int
         Size of the file.
-    parts : dict of str to (int, str)
-        Bytes of each kind of array and why it is there, largest first.
+    parts : dict of str to int
+        Bytes of each kind of array, largest first.
     """
 
     path: Path
@@ -617,7 +582,7 @@ class Description:
     facts: dict[str, Any]
     provenance: dict[str, Any]
     n_bytes: int
-    parts: dict[str, tuple[int, str]]
+    parts: dict[str, int]
 
     def __str__(self) -> str:
         from rich.filesize import decimal
@@ -628,14 +593,12 @@ class Description:
             f"{self.brainweave}, {decimal(self.n_bytes)}",
         ]
         lines += [f"  {name}: {value}" for name, value in self.facts.items()]
-        for name, (size, why) in self.parts.items():
-            reason = f" ({why})" if why else ""
-            lines.append(f"  {decimal(size):>10}  {name}{reason}")
+        lines += [f"  {decimal(n):>10}  {part}" for part, n in self.parts.items()]
         return "\n".join(lines)
 
 
 def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
-    """Return what a model or basis file holds, how large its parts are, and why.
+    """Return what a model or basis file holds, and how large its parts are.
 
     Parameters
     ----------
@@ -667,7 +630,6 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
         part = "graph" if words[0] in ("graph", "graph_") else words[-1]
         part = "brain masks" if part == "space" else part
         sizes[part] = sizes.get(part, 0) + array.nbytes
-    ordered = sorted(sizes.items(), key=lambda item: -item[1])
     return Description(
         path=path,
         kind="basis" if is_basis else "model",
@@ -677,7 +639,7 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
         facts=facts,
         provenance=made if isinstance(made, dict) else {},
         n_bytes=path.stat().st_size,
-        parts={part: (size, _WHY.get(part, "")) for part, size in ordered},
+        parts=dict(sorted(sizes.items(), key=lambda item: -item[1])),
     )
 
 
