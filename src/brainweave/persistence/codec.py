@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -44,7 +44,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
-MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
+MAX_DEPTH = 100  # of lists and tables within each other
 
 NO_FUNCTION = (
     "a model file cannot hold: loading must never run code. Use a kernel by name, or "
@@ -55,9 +55,6 @@ Sizes = dict[str, int]
 
 # what arrays "of" something hold, as NumPy's kinds of types
 _HOLDING = {"float": "f", "int": "i", "real": "fiub", "any": "fiubUO", "sparse": "f"}
-
-
-# -- for people ------------------------------------------------------------------------
 
 
 def plain(
@@ -93,9 +90,6 @@ def plain(
 def json_checksum(value: Any) -> str:
     """Return the SHA-256 of a value's JSON, in which keys are sorted."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-# -- checks ----------------------------------------------------------------------------
 
 
 def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
@@ -153,27 +147,20 @@ def problems_with(
             yield name, problem
 
 
-# -- writing ---------------------------------------------------------------------------
-
-
 class Kind(NamedTuple):
     """How values of a kind are recognised, written and read."""
 
     matches: Callable[[Any], bool]
     write: Callable[["Writer", Any, str], Any]
     read: Callable[["Node"], Any]
-    once: bool = False  # written once, however many refer to it
 
 
 class Writer:
-    """Encodes values; collects the arrays, and what several values refer to."""
+    """Encodes values, and collects the arrays: each once, whoever refers to it."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Any] = {}
-        self.shared: list[Any] = []
-        # id of an array -> the array, which keeps that id its own, and its name
-        self._named: dict[int, tuple[Any, str]] = {}
-        self._sharers: list[Any] = []
+        self._names: dict[Any, str] = {}
 
     def encode(self, value: Any, path: str) -> Any:
         """Return a value as JSON; `path` names it, and its arrays."""
@@ -181,19 +168,18 @@ class Writer:
             value = value.item()
         if value is None or isinstance(value, (bool, int, str)):
             return value
-        if isinstance(value, float) and isfinite(value):
-            return value
+        if isinstance(value, float):
+            return value if isfinite(value) else {"float": repr(value)}
         if isinstance(value, (list, range)):
             return [self.encode(v, f"{path}.{i}") for i, v in enumerate(value)]
+        if isinstance(value, tuple):
+            return {"tuple": self.encode(list(value), path)}
+        if isinstance(value, Mapping):
+            pairs = [(self.encode(k, path), f"{path}.{k}", v) for k, v in value.items()]
+            return {"dict": [[key, self.encode(v, place)] for key, place, v in pairs]}
         for tag, kind in KINDS.items():
             if kind.matches(value):
-                if not kind.once:
-                    return {tag: kind.write(self, value, path)}
-                if value not in self._sharers:
-                    body = kind.write(self, value, path)
-                    self._sharers.append(value)
-                    self.shared.append({tag: body})
-                return {"shared": self._sharers.index(value)}
+                return {tag: kind.write(self, value, path)}
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
@@ -211,12 +197,14 @@ class Writer:
 
     def add(self, name: str, array: Any) -> str:
         """Store an array, unless it is stored already; return its name."""
-        if id(array) not in self._named:
+        # files of brain masks are read anew for each subject
+        is_file = array.dtype == np.uint8 and array.ndim == 1
+        key = array.tobytes() if is_file else id(array)
+        if key not in self._names:
             if name in self.arrays or name == "__metadata__":
                 raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
-            self.arrays[name] = array
-            self._named[id(array)] = array, name
-        return self._named[id(array)][1]
+            self.arrays[name], self._names[key] = array, name
+        return self._names[key]
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -224,12 +212,11 @@ class Writer:
 
 @dataclass
 class OpenFile:
-    """An open file: its document, its arrays, and what of it was made already."""
+    """An open file: its document and its arrays."""
 
     path: Path
     document: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
-    shared: dict[int, Any] = field(default_factory=dict)
 
     @contextmanager
     def reading(self) -> Iterator["Node"]:
@@ -272,12 +259,12 @@ class Node:
             return self.value
         ((tag, body),) = self.value.items()
         node = Node(self.file, body, self.path)
-        if tag == "shared":
-            number, made = node.count(), self.file.shared
-            if number not in made:
-                content = self.file.document["shared"][number]
-                made[number] = Node(self.file, content, f"shared.{number}").decode()
-            return made[number]
+        if tag == "float":
+            return float(body)
+        if tag == "tuple":
+            return tuple(child.decode() for child in node.children())
+        if tag == "dict":
+            return {p[0].decode(): p[1].decode() for p in node.children()}
         if tag not in KINDS:
             self.refuse(f"is of the unknown kind {str(tag)[:40]!r}")
         return KINDS[tag].read(node)
@@ -318,9 +305,6 @@ class Node:
             Node(self.file, None, f"{self.path}.{name}").refuse(problem)
 
 
-# -- kinds of values -------------------------------------------------------------------
-
-
 def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
@@ -343,24 +327,19 @@ def _read_objects(node: Node) -> NDArray[Any]:
 def _write_sparse(writer: Writer, matrix: Any, path: str) -> dict[str, Any]:
     matrix = scipy.sparse.csr_array(matrix)  # of any kind of sparse matrix
     matrix.sum_duplicates()
-    parts = ("data", "indices", "indptr")
-    arrays = {part: getattr(matrix, part) for part in parts}
-    shape = [int(n) for n in matrix.shape]
-    return {"shape": shape, **writer.encode_table(arrays, path)}
+    arrays = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    return {"shape": list(map(int, matrix.shape)), **writer.encode_table(arrays, path)}
 
 
 def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     node.check_keys("shape", "data", "indices", "indptr")
-    rows, columns = (size.count() for size in node["shape"].children())
+    shape = [size.count() for size in node["shape"].children()]
     parts = {name: node[name].decode() for name in ("data", "indices", "indptr")}
     kinds = {"data": "stored", "indices": "stored of int", "indptr": "ends of int"}
-    node.check_values(parts, kinds, {"ends": rows + 1})
-    data, indices, ends = parts.values()
-    if ends[0] != 0 or ends[-1] != data.size or (np.diff(ends) < 0).any():
-        node.refuse("has rows that do not fit")
-    if indices.size and not 0 <= indices.min() <= indices.max() < columns:
-        node.refuse("has columns that do not exist")
-    return scipy.sparse.csr_array((data, indices, ends), shape=(rows, columns))
+    node.check_values(parts, kinds, {"ends": shape[0] + 1})
+    matrix = scipy.sparse.csr_array(tuple(parts.values()), shape=shape)
+    matrix.check_format(full_check=True)
+    return matrix
 
 
 def _read_image(node: Node) -> Any:
@@ -401,24 +380,6 @@ def _read_space(node: Node) -> Any:
 
 # what a document calls them -> how; other modules add bases, aligners and their parts
 KINDS: dict[str, Kind] = {
-    "float": Kind(
-        lambda value: isinstance(value, float),
-        lambda writer, value, path: repr(value),
-        lambda node: float(node.value),
-    ),
-    "tuple": Kind(
-        lambda value: isinstance(value, tuple),
-        lambda writer, value, path: writer.encode(list(value), path),
-        lambda node: tuple(child.decode() for child in node.children()),
-    ),
-    "dict": Kind(
-        lambda value: isinstance(value, Mapping),
-        lambda writer, table, path: [
-            [writer.encode(k, path), writer.encode(v, f"{path}.{k}")]
-            for k, v in table.items()
-        ],
-        lambda node: {p[0].decode(): p[1].decode() for p in node.children()},
-    ),
     "array": Kind(
         lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "fiub",
         lambda writer, array, path: writer.add(path, array),
@@ -443,7 +404,6 @@ KINDS: dict[str, Kind] = {
         lambda value: hasattr(value, "to_image") and not isinstance(value, Stored),
         _write_space,
         _read_space,
-        once=True,
     ),
 }
 
@@ -463,22 +423,12 @@ def write_document(
         raise ModelFileError(
             f"{str(path)!r} must end in {SUFFIX}, such as {path.stem + SUFFIX!r}."
         )
-    if provenance is not None and not isinstance(provenance, Mapping):
-        raise TypeError(
-            f"provenance must be a dict of texts and numbers, got {provenance!r}."
-        )
     writer = Writer()
     document = {
         "brainweave": __version__,
         kind.removeprefix("brainweave-"): writer.encode(main, ""),
         **writer.encode_table({**more, "provenance": dict(provenance or {})}, ""),
-        "shared": writer.shared,
     }
-    if _is_nested_too_deeply(document):
-        raise ModelFileError(
-            f"{str(path)!r} would hold lists or tables that are nested too deeply: "
-            f"more than {MAX_DEPTH} within each other. Simplify the provenance."
-        )
     write_container(path, document, writer.arrays, kind=kind)
     return path
 
@@ -496,28 +446,39 @@ def write_container(
             raise ModelFileError(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
-    with _explain_write_errors(path), atomic_path(path) as partial:
-        made = {
-            name: np.require(array, array.dtype.newbyteorder("<"), "C")
-            for name, array in arrays.items()
-        }
-        listed = {
-            name: [CODES[values.dtype], list(values.shape), _digest(values)]
-            for name, values in made.items()
-        }
-        ours = {"format": kind, "version": VERSION, "arrays": listed}
-        text = json.dumps({**document, **ours}, allow_nan=False)
-        if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
+    made = {
+        name: np.require(array, array.dtype.newbyteorder("<"), "C")
+        for name, array in arrays.items()
+    }
+    listed = {
+        name: [CODES[values.dtype], list(values.shape), _digest(values)]
+        for name, values in made.items()
+    }
+    ours = {"format": kind, "version": VERSION, "arrays": listed}
+    text = json.dumps({**document, **ours}, allow_nan=False)
+    if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
+        raise ModelFileError(
+            f"{str(path)!r} would hold {len(arrays)} arrays, too many for one file. "
+            "Fit a Searchlight with keep_local=False, or use fewer pieces."
+        )
+    try:
+        with atomic_path(path) as partial:
+            partial.touch()
+            mode = partial.stat().st_mode
+            # one entry: the library writes several in an order that varies
+            metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
+            save_file(made, partial, metadata)
+            partial.chmod(mode)  # the library's file is private
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if "No space left" in reason or getattr(error, "errno", 0) == errno.EDQUOT:
             raise ModelFileError(
-                f"{str(path)!r} would hold {len(arrays)} arrays, too many for one "
-                "file. Fit a Searchlight with keep_local=False, or use fewer pieces."
-            )
-        partial.touch()
-        mode = partial.stat().st_mode
-        # one entry: the library writes several in an order that varies
-        metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
-        save_file(made, partial, metadata)
-        partial.chmod(mode)  # the library's file is private
+                f"The disk was full before {str(path)!r} was complete; nothing was "
+                "left behind. Free some space and save again."
+            ) from error
+        raise ModelFileError(
+            f"{str(path)!r} cannot be written ({reason}). Choose another place."
+        ) from error
 
 
 def _digest(values: NDArray[Any]) -> str:
@@ -529,33 +490,11 @@ def _digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@contextmanager
-def _explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn errors of writing into one that names the file and the remedy."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        number = getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in str(error):
-            raise ModelFileError(
-                f"The disk was full before {str(path)!r} was complete; nothing was "
-                "left behind. Free some space and save again."
-            ) from error
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelFileError(
-            f"{str(path)!r} cannot be written ({reason}). Choose another place."
-        ) from error
-
-
 # -- reading files ---------------------------------------------------------------------
 
 
-class _Refusal(Exception):
-    """Why a file is refused; the message continues the name of the file."""
-
-
-def _damaged(why: str) -> _Refusal:
-    return _Refusal(f"is damaged: {why}. Get the file again.")
+def _damaged(why: str) -> ModelFileError:
+    return ModelFileError(f"is damaged: {why}. Get the file again.")
 
 
 def read_container(
@@ -575,7 +514,7 @@ def read_container(
         for key, array in arrays.items() if verify else ():
             if _digest(array) != document["arrays"][key][-1]:
                 raise _damaged(f"the checksum of array {key!r} does not match")
-    except _Refusal as refusal:
+    except ModelFileError as refusal:
         raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
     except SafetensorError as error:
         raise ModelFileError(
@@ -593,7 +532,7 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
     """Return the document, of a kind of file that is wanted."""
     checksum, _, text = metadata.get("brainweave", "").partition("\n")
     if not text:
-        raise _Refusal("is a safetensors file, but brainweave did not write it.")
+        raise ModelFileError("is a safetensors file, but brainweave did not write it.")
     if _digest_of_text(text) != checksum:
         raise _damaged("the checksum of its description does not match")
     try:
@@ -606,9 +545,11 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
         raise _damaged("its description is nested too deeply")
     kind, version = document.get("format"), document.get("version")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
+        raise ModelFileError(
+            f"is a {kind} file; a {wanted or MODEL} file is needed here."
+        )
     if type(version) is int and version > VERSION:
-        raise _Refusal(
+        raise ModelFileError(
             f"is newer than this brainweave: it has format version {version}, and "
             f"version {VERSION} can be read. Update brainweave."
         )
