@@ -57,7 +57,7 @@ def as_label_list(values: Any, name: str) -> list[Any]:
     if set(map(type, listed)) <= {int, str}:
         # the usual case, quickly: look at each distinct text once
         texts = {v for v in listed if type(v) is str}
-        if not any(is_missing(v) or v.endswith("\0") for v in texts):
+        if not any(map(is_missing, texts)):
             return listed
     labels: list[Any] = []
     made_text: set[str] = set()
@@ -72,9 +72,8 @@ def as_label_list(values: Any, name: str) -> list[Any]:
     if made_text:
         text = min(made_text)
         warn_user(
-            f"{name}: {text!r} is taken as a missing label, as NumPy and pandas write "
-            "missing values so when they turn them into text. Use None for samples "
-            "without a label; give a category of that name another one.",
+            f"{name}: {text!r} is taken as a missing label, made text by NumPy or "
+            "pandas. Use None for no label, and another name for such a category.",
             LabelWarning,
         )
     return labels
@@ -145,9 +144,6 @@ def object_array(values: Iterable[Any]) -> NDArray[Any]:
     return array
 
 
-# -- do the labels of different subjects meet? -----------------------------------------
-
-
 def check_labels_overlap(
     labels: Sequence[Any],
     names: Sequence[str],
@@ -157,8 +153,7 @@ def check_labels_overlap(
 ) -> None:
     """Refuse groups of subjects that share no label; warn if some lack a category.
 
-    Subjects without any labels are passed over. `names` are what messages call the
-    subjects.
+    Subjects without any labels are passed over; messages call subjects by `names`.
     """
     categories = {
         name: set(as_label_list(own, f"labels of {name}")) - {None}
@@ -237,9 +232,6 @@ def _normalised(label: Any) -> str:
         return text.replace("_", "").replace("-", "")
 
 
-# -- single values ---------------------------------------------------------------------
-
-
 def _to_list(values: Any, name: str) -> list[Any]:
     if isinstance(values, str | bytes):
         raise TypeError(
@@ -271,11 +263,6 @@ def _to_python(value: Any) -> Any:
 
 
 def _check_label(value: Any, name: str) -> None:
-    if isinstance(value, str) and value.endswith("\0"):
-        raise InputError(
-            f"{name}: the label {value!r} ends in a NUL character, which arrays of "
-            "text cut off. Remove it."
-        )
     try:
         hash(value)
     except TypeError:

@@ -271,9 +271,6 @@ class WarningCollector:
             self._thread.caught = None
 
 
-# -- what goes to another process ------------------------------------------------------
-
-
 class LocalCallback:
     """A function that is called in this process alone: pickled, it does nothing."""
 
@@ -357,8 +354,6 @@ def _map_again(path: str, layout: Any) -> NDArray[Any]:
             "see it under the same name."
         ) from error
 
-
-# -- a Dask cluster --------------------------------------------------------------------
 
 SCHEDULER_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 
