@@ -233,7 +233,6 @@ class WarningCollector:
 
     ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
     use it side by side. :meth:`installed` uses it once, around all threads.
-
     """
 
     def __init__(self) -> None:
