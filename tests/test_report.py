@@ -22,7 +22,6 @@ from numpy.testing import assert_allclose
 import brainweave
 from brainweave import GDM, NoAlignment, PaperGDM
 from brainweave._core.exceptions import InputError
-from brainweave.basis.reliability import reliable_share
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
@@ -555,35 +554,6 @@ def test_what_several_subjects_lack_is_said_once(tmp_path, study):
     assert "no sample of" not in text
 
 
-def _cells(rng, *, n_runs=8, repeats=6):
-    """Four categories in blocks of samples that are alike also in noise."""
-    labels = np.concatenate([np.repeat(rng.permutation(4), repeats)] * n_runs)
-    runs = np.repeat(np.arange(n_runs), 4 * repeats)
-    blocks = np.arange(len(labels)) // repeats
-    X = 3 * rng.normal(size=(blocks[-1] + 1, 400))[blocks] + 5 * runs[:, None]
-    return X + rng.normal(size=X.shape), labels.tolist(), runs.tolist()
-
-
-def test_reliable_voxels_are_those_whose_answers_repeat_over_runs(rng):
-    X, labels, runs = _cells(rng)
-    noise = reliable_share(X, labels, runs)
-    assert noise == pytest.approx(0.05, abs=0.04)  # though blocks are alike
-    X[:, :200] += 6 * rng.normal(size=(4, 200))[labels]
-    assert reliable_share(X, labels, runs) == pytest.approx(0.5, abs=0.1)
-    labels[:5] = [None] * 5
-    assert reliable_share(X, labels, runs) == pytest.approx(0.5, abs=0.1)
-
-
-def test_reliable_voxels_are_not_told_where_nothing_repeats(rng):
-    X = rng.normal(size=(8, 5))
-    nobody = [None] * 8
-    assert reliable_share(X, list("abcdefgh"), nobody) is None
-    assert reliable_share(X, nobody, nobody) is None
-    assert reliable_share(X, list("aabbaabb"), [1] * 4 + [2] * 4) is None  # two runs
-    assert reliable_share(X, list("aaaabbbb"), nobody) is not None
-    assert reliable_share(np.ones((8, 5)), list("aaaabbbb"), nobody) is None
-
-
 def test_methods_are_compared_within_each_protocol(tmp_path):
     folds = [{"test_subjects": [f"{i:02}"]} for i in range(6)]
     scores = {"GDM": 0.8, "SRM": 0.6}
@@ -602,15 +572,6 @@ def test_methods_are_compared_within_each_protocol(tmp_path):
         ["GDM vs. SRM", "held-out", "20"],
         ["GDM vs. SRM", "joint", "20"],
     ]
-
-
-def test_the_quality_of_each_subject_is_shown_where_it_is_known(tmp_path, study, page):
-    assert "reliable voxels" not in page.text  # two runs are too few
-    no_runs = [Subject(s.id, s.data(), labels=s.labels) for s in study]
-    path = write_report(tmp_path / "r.html", study=Study(no_runs))
-    header, *rows = Page(path.read_text("utf-8")).csv("subjects")
-    shares = [float(r[header.index("reliable voxels")].split()[0]) for r in rows]
-    assert min(shares) > 50  # all voxels carry the categories
 
 
 def brains(n_subjects=2):

@@ -1,6 +1,5 @@
 """The public names and their homes: read by type checkers and, lazily, at run time."""
 
-from ._core.arrays import memory_limit as memory_limit
 from ._core.exceptions import AlignmentWarning as AlignmentWarning
 from ._core.exceptions import BrainweaveError as BrainweaveError
 from ._core.exceptions import ClassifierWarning as ClassifierWarning
@@ -52,7 +51,6 @@ from .evaluation.splits import split_study as split_study
 from .evaluation.tuning import GDMCV as GDMCV
 from .graphs.builders import Graph as Graph
 from .graphs.builders import affinity_graph as affinity_graph
-from .graphs.builders import hyperalignment_graph as hyperalignment_graph
 from .graphs.builders import label_graph as label_graph
 from .graphs.builders import matrix_graph as matrix_graph
 from .graphs.builders import neighbor_graph as neighbor_graph

@@ -223,10 +223,10 @@ def test_info_of_a_study(study, execute, call):
     assert [s["subject"] for s in facts["subjects"]] == ["01", "02", "03", "04"]
 
 
-def test_info_of_a_model_says_how_large_and_why(model, call):
+def test_info_of_a_model_says_what_it_is(model, call):
     text, _ = call("info", model)
     assert "GDM of 4 subjects" in text
-    assert "weights (from voxels to shared features)" in text
+    assert "PaperGDM of 4 subjects with 97 to 117 voxels" in text
     assert "subjects: 01, 02, 03, 04" in text
     facts = json.loads(call("info", model, "--json")[0])
     assert facts["bytes"] == model.stat().st_size

@@ -377,17 +377,6 @@ def test_labels_reach_the_parcels_that_a_subject_joins(tmp_path, call):
     assert bw.load(out).ids_ == ["01", "02", "03"]
 
 
-def test_a_memory_limit_changes_no_number(study, model, tmp_path, call):
-    out = tmp_path / "m.safetensors"
-    options = ("--method", "paper-gdm", "--n-components", 2, "--energy", 0.6)
-    options += ("--memory-limit", "2GB", "-q")
-    call("fit", study, "-o", out, *options)
-    got, want = bw.load(out).eigenvalues_, bw.load(model).eigenvalues_
-    assert_allclose(got, want, rtol=1e-10)
-    _, said = call("fit", study, "-o", out, "--memory-limit", "much", code=2)
-    assert "memory" in said
-
-
 @pytest.mark.parametrize(
     ("parcels", "said"),
     [

@@ -5,7 +5,6 @@ below. :class:`Command` runs a function with a console, ``context.obj``, that sh
 warnings as one line each, and on a cluster if ``--dask`` names one.
 """
 
-import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -17,12 +16,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from brainweave.cli.console import DEBUG, Console, UsageError
+from brainweave.cli.console import Console, UsageError
 
 # options that a configuration file cannot set
 NOT_IN_FILES = {"config", "quiet", "help"}
 # options that no result depends on, so that they are not written beside it
-NOT_WRITTEN = NOT_IN_FILES | {"dask", "memory_limit"}
+NOT_WRITTEN = NOT_IN_FILES | {"dask"}
 # the table of a configuration that records how a result was made; it holds no options
 MADE = "made"
 
@@ -46,17 +45,12 @@ class Command(TyperCommand):
         ctx.obj = console = Console(params["quiet"], str(ctx.info_name), params, given)
         console.make_current()
         with console.collect_warnings(), ExitStack() as stack:
-            if params.get("memory_limit") is not None:
-                from brainweave._core.arrays import memory_limit
-
-                stack.enter_context(memory_limit(params["memory_limit"]))
             if params.get("dask") is not None:
                 import joblib
 
                 from brainweave._core.workers import dask_client
 
-                logs = bool(os.environ.get(DEBUG))
-                connected = dask_client(params["dask"], note=console.note, logs=logs)
+                connected = dask_client(params["dask"], note=console.note)
                 client = stack.enter_context(connected)
                 dask = joblib.parallel_config(backend="dask", client=client)
                 stack.enter_context(dask)
@@ -170,7 +164,6 @@ Config = Annotated[Path | None, how(CONFIG, callback=read_config, is_eager=True)
 Quiet = Annotated[bool, how("Print results only.", "--quiet", "-q")]
 Jobs = Annotated[int | None, how("Subjects at the same time; default one per core.")]
 Dask = Annotated[str | None, how(DASK, metavar="SCHEDULER")]
-MemoryLimit = Annotated[str | None, how("Most memory of this process, such as 2GB.")]
 
 METHODS = (
     "gdm, paper-gdm (as published), gdmcv (chooses its settings inside the aligning "

@@ -235,7 +235,6 @@ def fit(
     param: c.MethodParam = None,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
-    memory_limit: c.MemoryLimit = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:

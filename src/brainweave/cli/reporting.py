@@ -75,7 +75,6 @@ def compare(
     report: c.Report = True,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
-    memory_limit: c.MemoryLimit = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:

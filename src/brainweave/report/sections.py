@@ -18,7 +18,6 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.aligners.check.alignment_check import graph_fit
-from brainweave.basis.reliability import reliable_share
 from brainweave.evaluation.comparison import (
     SIGNIFICANT,
     compare_results,
@@ -44,7 +43,7 @@ MAX_COUNTED = 16  # categories that fit into a table
 
 
 def data_section(inputs: Inputs) -> Section | None:
-    """Describe the samples: how many, in which order, how reliable."""
+    """Describe the samples: how many, in which order."""
     elements = []
     if inputs.sequences is not None:
         if inputs.sequences.categories:
@@ -85,15 +84,9 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
 def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     columns: dict[str, list[Any]] = {"subject": inputs.names}
     columns["samples"] = sequences.lengths
-    reliable: list[float | None] = []
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
         columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
-        samples = (s.data() for s in inputs.study)
-        known = zip(samples, sequences.labels, sequences.runs, strict=True)
-        reliable = [reliable_share(*subject) for subject in known]
-        shares = [None if r is None else percent(r) for r in reliable]
-        columns["reliable voxels"] = shares
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
     columns |= _record_columns(inputs)
@@ -106,11 +99,9 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     unlabelled = [labels.count(None) for labels in sequences.labels]
     if any(unlabelled):
         columns["unlabelled"] = unlabelled
-    told = any(share is not None for share in reliable)
-    caption = "caption_reliable" if told else "caption"
     common = TEXTS["elements"]["subjects"]["common"]
     values = {"common": common if "in all masks" in columns else ""}
-    return Element.make("subjects", values, caption=caption, table=Table.of(columns))
+    return Element.make("subjects", values, table=Table.of(columns))
 
 
 def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
