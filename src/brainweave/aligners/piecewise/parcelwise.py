@@ -281,22 +281,6 @@ class Parcelwise(PiecewiseAligner):
         if sum(self.n_features_) != self.n_components_:
             yield "has parcels whose features do not add up"
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Name the shared features by parcel and number: parcel3_0, parcel3_1, ...
-
-        Parameters
-        ----------
-        input_features : None
-            Not used; scikit-learn passes it.
-        """
-        check_is_fitted(self, "maps_")
-        names = [
-            f"parcel{label}_{k}"
-            for label, count in zip(self.parcels_, self.n_features_, strict=True)
-            for k in range(count)
-        ]
-        return np.array(names, dtype=object)
-
 
 def _voxels_of_parcels(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
     """Find the voxels of each parcel of a subject."""

@@ -15,7 +15,7 @@ from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._core.arrays import column_chunks, ops_for, samples_of, to_numpy
+from brainweave._core.arrays import column_chunks, ops_for, to_numpy
 from brainweave._core.exceptions import (
     InputError,
     SkippedWarning,
@@ -45,7 +45,7 @@ LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 _COLLECTOR = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
-NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_", "_aligning_y")
+NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
 
 
 # -- where the voxels of each subject are ----------------------------------------------
@@ -262,7 +262,6 @@ class PiecewiseAligner(BaseAligner):
 
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
-        self._aligning_subjects = subjects
         spaces = [getattr(s, "space", None) for s in subjects]
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
@@ -376,10 +375,6 @@ class PiecewiseAligner(BaseAligner):
 
     def _joined_by(self, y: Any = None) -> set[str]:
         return self.aligner._joined_by(y)
-
-    def _aligning_samples(self) -> list[Any]:
-        known = self.__dict__.get("_aligning_subjects")
-        return [None] if known is None else [samples_of(s) for s in known]
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return what :meth:`transform` gives for the same samples."""
