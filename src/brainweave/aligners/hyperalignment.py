@@ -182,8 +182,9 @@ class Hyperalignment(RotationAligner):
         return BasisMap(basis, solution, pattern_coef=back, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        self._check_rows(basis)
         scale = self._shrink(basis)
-        Q = rotate_onto(basis.coordinates * scale, self.template_[y])
+        Q = rotate_onto(basis.coordinates * scale, self.template_)
         return scale[:, None] * Q[:, : self.n_components_]
 
 
@@ -422,11 +423,6 @@ class SVDHyperalignment(RotationAligner):
         return [b.restrict(self.joint_ @ R) for b, R in pairs]
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        joint = self.joint_[y]
-        if len(y) < len(self.joint_):
-            # the axes are orthonormal over all samples only: fit them on these
-            U = joint * self.singular_values_
-            fitted = U @ np.linalg.pinv(U.T @ U)
-            joint = self.n_subjects_ * fitted / self.singular_values_
-        R = rotate_onto(basis.gram_times(joint), self.shared_response_[y])
-        return basis.restrict(joint @ R)
+        self._check_rows(basis)
+        R = rotate_onto(basis.gram_times(self.joint_), self.shared_response_)
+        return basis.restrict(self.joint_ @ R)

@@ -325,7 +325,8 @@ class RobustSRM(FromRandomStart):
         return R.astype(basis.dtype, copy=False)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
-        target, bound = self.shared_response_[y], self._bound()
+        self._check_rows(basis)
+        target, bound = self.shared_response_, self._bound()
         W, voxels = basis.combine(basis.restrict(target)), _aligning_voxels(basis)
         orthonormalize(W)
         step = partial(update_map, voxels, W, target, target, bound=bound, measure=True)

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels, encode_new_labels
-from brainweave._core.validation import check_indices, check_number
+from brainweave._core.validation import check_number
 from brainweave._core.workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.timelocked import (
@@ -387,9 +387,7 @@ class SemiSupervisedSRM(FromRandomStart):
 
     # -- a new subject -----------------------------------------------------------------
 
-    def fit_new_subject(
-        self, X: Any, y: Any = None, *, samples: Any = None
-    ) -> SubjectMap:
+    def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
 
         The same objective is minimised over the new map alone.
@@ -401,9 +399,6 @@ class SemiSupervisedSRM(FromRandomStart):
         y : array-like, optional
             Their labels, None or NaN for the samples that are locked in time to the
             shared response; by default all are. Labelled samples alone are enough.
-        samples : array-like of int, optional
-            Which rows of the shared response the time-locked samples are; by default
-            all, in order.
 
         Returns
         -------
@@ -414,14 +409,19 @@ class SemiSupervisedSRM(FromRandomStart):
         check_rank(basis, self.n_components_)
         known = [None] * basis.n_samples if y is None else y
         codes = encode_new_labels(known, self.classes_.tolist())
-        rows = self._rows_of_response(
-            samples, int((codes == NO_GROUP).sum()), len(codes)
-        )
-        subject = self._terms(basis, codes, lock_all=bool(len(rows)))
-        R = self.shared_response_[rows]
-        if len(rows):
+        R, n_locked = self.shared_response_, int((codes == NO_GROUP).sum())
+        # a model of labelled samples alone has locked them, too
+        all_locked = self.labels_locked_ and not n_locked and len(codes) == len(R)
+        if n_locked and n_locked != len(R):
+            raise InputError(
+                f"The new subject has {n_locked} samples without a label for {len(R)} "
+                "rows of the shared response. Give them all, or labelled samples alone."
+            )
+        subject = self._terms(basis, codes, lock_all=all_locked)
+        if n_locked or all_locked:
             subject.Q = polar(subject.locked.T @ R)
         else:
+            R = R[:0]
             centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
             subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
         limit = self._new_iterations(0.0)
@@ -435,22 +435,3 @@ class SemiSupervisedSRM(FromRandomStart):
         new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
         new.objective_history = history
         return new
-
-    def _rows_of_response(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
-        """Find the rows of the shared response that the new samples are locked to."""
-        n = len(self.shared_response_)
-        if samples is not None:
-            rows = check_indices("samples", samples, n, what="row")
-            wanted = n_locked or n_samples
-        elif n_locked == 0 and self.labels_locked_ and n_samples == n:
-            # a model of labelled samples alone has locked them, too
-            rows, wanted = np.arange(n), n
-        else:
-            rows, wanted = np.arange(n if n_locked else 0), n_locked
-        if len(rows) != wanted:
-            raise InputError(
-                f"The new subject has {wanted} samples without a label for "
-                f"{len(rows)} rows of the shared response. Name these rows: "
-                "fit_new_subject(X, y, samples=[...])."
-            )
-        return rows

@@ -49,7 +49,8 @@ class _SharedResponseModel(FromRandomStart):
         """Return the maps, the rotation that orders components, and the history."""
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        return basis.restrict(align_to(basis, self.shared_response_[y]).mixing)
+        self._check_rows(basis)
+        return basis.restrict(align_to(basis, self.shared_response_).mixing)
 
 
 class DetSRM(_SharedResponseModel):
