@@ -152,7 +152,6 @@ def test_transform_hardly_moves_for_a_wild_voxel():
     robust = np.abs(m.transform(wild) - m.transform(X[0])).max()
     linear = np.abs(standardized(X[0]) - (wild - X[0].mean(0)) / X[0].std(0))
     assert robust < 0.1 * np.abs(linear @ m.weights).max()
-    assert m.individual(wild)[[0], [11]][0] > 40
 
 
 def test_fit_transform_equals_transform_also_when_energy_cuts():

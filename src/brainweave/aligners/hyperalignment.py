@@ -24,7 +24,7 @@ from brainweave.graphs.builders import time_graph
 
 @dataclass(eq=False, repr=False)
 class RotationAligner(TimeLocked):
-    """Base of those that rotate coordinates of the subjects into one space."""
+    """Base of the aligners that rotate coordinates of subjects into one space."""
 
     n_components: int | None = None  # type: ignore[assignment]
     _: KW_ONLY
@@ -33,12 +33,10 @@ class RotationAligner(TimeLocked):
     tol: float = 0.0
 
     def _rotate(self, coordinates: list[Matrix]) -> tuple[list[Matrix], Matrix, Matrix]:
-        """Return a rotation (L_i, c) per subject, and the mean of what they rotate.
+        """Return a rotation (L_i, c) per subject, the common space and its variances.
 
-        Coordinates are samples in an orthonormal basis, (n_samples, L_i). The common
-        space has as many dimensions as the largest L_i, so no rotation loses anything;
-        they are the principal ones of the mean, largest first, by the variances that
-        come last.
+        Coordinates are (n_samples, L_i) in an orthonormal basis; c is the largest L_i,
+        so no rotation loses anything. Principal dimensions come first.
         """
         n = len(coordinates)
         first = check_subject_number("reference", self.reference, n, owner=self._owner)
@@ -85,9 +83,8 @@ class Hyperalignment(RotationAligner):
               \quad\text{subject to}\quad R_i^\top R_i = I
 
     in three levels: each subject is rotated to the mean of those before it, from a
-    reference subject on; then each to the mean of all others, which follows every
-    change; then all to the common space found so far. No level can raise the objective.
-    The shared features are the leading principal components of the common space.
+    reference subject on; then each to the mean of all others; then all to the common
+    space found so far. The shared features are its leading principal components.
 
     Parameters
     ----------
@@ -122,10 +119,9 @@ class Hyperalignment(RotationAligner):
 
     Notes
     -----
-    A rotation of voxels acts on the samples only through their span, so rotations of
-    the at most n - 1 kernel coordinates lose nothing: time O(M (n^2 v + n^3)) for M
-    subjects with n samples and v voxels, memory O(M n^2); no voxels x voxels matrix is
-    ever formed, and voxel counts may differ. Nothing is random.
+    Rotations of the at most n - 1 kernel coordinates lose nothing: time
+    O(M (n^2 v + n^3)) for M subjects with n samples and v voxels, memory O(M n^2), and
+    no voxels x voxels matrix. Voxel counts may differ. Nothing is random.
 
     References
     ----------
@@ -156,10 +152,8 @@ class Hyperalignment(RotationAligner):
             )
         self._prepare(bases, y)
         shrinks = [self._shrink(b) for b in bases]
-        pairs = zip(bases, shrinks, strict=True)
-        rotations, self.template_, variances = self._rotate(
-            [b.coordinates * s for b, s in pairs]
-        )
+        scaled = [b.coordinates * s for b, s in zip(bases, shrinks, strict=True)]
+        rotations, self.template_, variances = self._rotate(scaled)
         warn_of_tie(variances, k)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
@@ -202,8 +196,6 @@ class RegularizedHyperalignment(Hyperalignment):
 
     Parameters
     ----------
-    n_components : int or None, default=None
-        Leading dimensions of the common space to keep; None keeps all.
     alpha : float in [0, 1], or "auto", default=0.5
         From full whitening (0, CCA) to none (1, hyperalignment). Its meaning depends on
         the scale of the data: a direction of :math:`X_i` with squared singular value d
@@ -212,7 +204,7 @@ class RegularizedHyperalignment(Hyperalignment):
         :math:`1 - \alpha` being of the order of 1 / v. "auto": the best of 12 at
         predicting the labels of a subject's own samples, where labels repeat (see
         ``shrinkage`` of :class:`GDM`), else that of Ledoit and Wolf.
-    reference, max_iter, tol, energy, standardize, n_jobs
+    n_components, reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 
     Attributes
@@ -292,12 +284,9 @@ class KernelHyperalignment(Hyperalignment):
 
     Parameters
     ----------
-    n_components : int or None, default=None
-        Leading dimensions of the common space to keep; None keeps all.
     kernel, kernel_params
-        As in :class:`GDM`; the default is "gaussian". See
-        :mod:`brainweave.basis.kernels`.
-    reference, max_iter, tol, energy, standardize, n_jobs
+        As in :class:`GDM`; the default is "gaussian".
+    n_components, reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 
     Attributes

@@ -10,7 +10,7 @@ majorised at :math:`Q` by a linear function whose minimum is the polar factor of
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -35,7 +35,7 @@ from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import NO_GROUP
 
-INNER_STEPS = 10  # of each map, in each round
+INNER_STEPS = 10  # of each map per round
 MOST_TRIALS = 60  # doublings of tau; far more than any data need
 
 
@@ -57,21 +57,16 @@ class SubjectTerms:
         self.label_weight = self.alpha / self.gamma / max(len(self.codes), 1)
 
 
-@dataclass(frozen=True)
-class Classifier:
+class Classifier(NamedTuple):
     """Multinomial logistic classifier: ``features @ theta + bias`` are its logits."""
 
     theta: Matrix
     bias: Matrix
 
-    def log_probabilities(self, features: Matrix) -> Matrix:
-        """Return the log-probability of each class, (n_samples, n_classes)."""
-        return np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
-
     def losses(self, features: Matrix, codes: Codes) -> tuple[Matrix, Matrix]:
         """Return the loss of each sample, and its slope along the logits."""
-        log_p, rows = self.log_probabilities(features), np.arange(len(codes))
-        slope = np.exp(log_p)
+        log_p = np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
+        rows, slope = np.arange(len(codes)), np.exp(log_p)
         slope[rows, codes] -= 1
         return -log_p[rows, codes], slope
 
@@ -212,22 +207,15 @@ class SemiSupervisedSRM(FromRandomStart):
         Its intercepts.
     labels_locked_ : bool
         Whether labelled samples are locked in time, since all samples are labelled.
-    objective_history_ : list of float
-        The objective at the start and after each round.
-    n_iter_ : int
-        Rounds done.
-    converged_ : bool
-        Whether the objective settled.
+    objective_history_, n_iter_, converged_
+        As in :class:`DetSRM`, by rounds.
 
     Notes
     -----
-    The objective depends on a map through the features of the subject's samples alone,
-    so its gradient lies in the span of these samples; a descent that starts in the span
-    never leaves it. So the maps are sought there, in the coordinates of the subject's
-    basis of all its samples, and every step equals the same step on voxels. (A map with
-    a part outside the span would spend some of its unit length on directions in which
-    this subject has no data.) Time O(M N^2 v) once for M subjects with N samples and v
-    voxels, then O(M N^2 K) a round; memory O(M N^2).
+    The gradient of the objective lies in the span of the subject's samples, so maps are
+    sought there, in the coordinates of its basis; every step equals the same step on
+    voxels. Time O(M N^2 v) once for M subjects with N samples and v voxels, then
+    O(M N^2 K) a round; memory O(M N^2).
 
     References
     ----------
@@ -290,11 +278,9 @@ class SemiSupervisedSRM(FromRandomStart):
         return {"labels", "rows"}
 
     def _alpha_and_gamma(self) -> tuple[float, float]:
-        hint = "For the shared response alone use DetSRM."
-        return (
-            check_number("alpha", self.alpha, "(0, 1)", owner=self._owner, hint=hint),
-            check_number("gamma", self.gamma, "(0, inf)", owner=self._owner),
-        )
+        owner, hint = self._owner, "For the shared response alone use DetSRM."
+        alpha = check_number("alpha", self.alpha, "(0, 1)", owner=owner, hint=hint)
+        return alpha, check_number("gamma", self.gamma, "(0, inf)", owner=owner)
 
     def _terms(
         self, basis: SubjectBasis, codes: Codes, *, lock_all: bool = True
@@ -317,13 +303,13 @@ class SemiSupervisedSRM(FromRandomStart):
         def mean_response() -> Matrix:
             return np.asarray(sum(s.locked @ s.Q for s in subjects) / len(subjects))
 
+        for s in subjects:
+            s.Q = polar(s.locked.T @ start)
+        R = mean_response()
+        classifier = Classifier(np.zeros((k, len(names))), np.zeros(len(names)))
+        classifier = fit_classifier(subjects, classifier)
+        iterations = self._new_iterations(objective(subjects, R, classifier))
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            for s in subjects:
-                s.Q = polar(s.locked.T @ start)
-            R = mean_response()
-            classifier = Classifier(np.zeros((k, len(names))), np.zeros(len(names)))
-            classifier = fit_classifier(subjects, classifier)
-            iterations = self._new_iterations(objective(subjects, R, classifier))
             while iterations.go_on():
                 step = partial(step_map, R=R, classifier=classifier)
                 over_subjects(step, subjects)
@@ -338,8 +324,6 @@ class SemiSupervisedSRM(FromRandomStart):
         self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
         self._set_convergence(iterations)
         return [s.Q @ turn for s in subjects]
-
-    # -- the classifier ----------------------------------------------------------------
 
     def predict(
         self, X: Any, subjects: Sequence[int | str] | None = None
@@ -359,20 +343,6 @@ class SemiSupervisedSRM(FromRandomStart):
         """
         return [self.classify(f) for f in self.transform(X, subjects)]
 
-    def predict_proba(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[Matrix]:
-        """Return the probability of each class, in the order of ``classes_``.
-
-        Parameters
-        ----------
-        X, subjects
-            As in :meth:`predict`.
-        """
-        features = [to_numpy(f) for f in self.transform(X, subjects)]
-        classifier = Classifier(self.theta_, self.bias_)
-        return [np.exp(classifier.log_probabilities(f)) for f in features]
-
     def classify(self, features: Any) -> NDArray[Any]:
         """Return the labels of shared features, of any subject, also of a new one.
 
@@ -384,8 +354,6 @@ class SemiSupervisedSRM(FromRandomStart):
         check_is_fitted(self, "maps_")
         logits = to_numpy(features) @ self.theta_ + self.bias_
         return self.classes_[logits.argmax(axis=1)]
-
-    # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.

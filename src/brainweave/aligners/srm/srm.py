@@ -22,7 +22,7 @@ from brainweave.basis.basis import SubjectBasis
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _SharedResponseModel(FromRandomStart):
-    """What both models share: Gram-only maps, the start, the order of components."""
+    """Base of :class:`DetSRM` and :class:`SRM`."""
 
     device: Any = None
 
@@ -184,11 +184,8 @@ class SRM(_SharedResponseModel):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    tol : float, default=1e-5
-        Stop once an iteration changes the log-likelihood by less than this share of
-        all that was gained; 0 does all ``max_iter`` iterations.
-    max_iter, init, energy, standardize, random_state, n_jobs, device
-        As in :class:`DetSRM`.
+    max_iter, tol, init, energy, standardize, random_state, n_jobs, device
+        As in :class:`DetSRM`; ``tol`` is of the log-likelihood.
 
     Attributes
     ----------
@@ -212,8 +209,7 @@ class SRM(_SharedResponseModel):
 
     References
     ----------
-    Chen, P.-H., Chen, J., Yeshurun, Y., Hasson, U., Haxby, J., & Ramadge, P. J. (2015).
-    A reduced-dimension fMRI shared response model. NIPS 28.
+    That of :class:`DetSRM`.
 
     Examples
     --------
