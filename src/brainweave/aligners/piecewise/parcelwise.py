@@ -23,6 +23,7 @@ from brainweave.aligners.piecewise.piecewise import (
     Pieces,
     PiecewiseAligner,
     places_per_subject,
+    take_maps,
     voxel_positions,
 )
 
@@ -219,20 +220,18 @@ class Parcelwise(PiecewiseAligner):
         return Pieces(names, [_voxels_of_parcels(names, part) for part in labels])
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        names, columns = pieces
-        kept = dict(fits)
-        self.parcels_ = [names[k] for k in kept]
-        self.aligners_ = [local.aligner for local in kept.values()]
-        self.n_features_ = [local.maps[0].n_components for local in kept.values()]
+        parts: list[list[Any]] = [[] for _ in settings]
+        self.parcels_, self.aligners_, self.n_features_ = [], [], []
+        for k, local in fits:
+            for own, at, m in zip(parts, pieces.columns, take_maps(local), strict=True):
+                own.append((at[k], m, m.n_components))
+            self.parcels_.append(pieces.names[k])
+            self.aligners_.append(local)
+            self.n_features_.append(parts[0][-1][-1])
         self.feature_parcels_ = np.repeat(np.array(self.parcels_), self.n_features_)
         self.n_components_ = sum(self.n_features_)
-        self.maps_ = []
-        for i, (own, of_map) in enumerate(zip(columns, settings, strict=True)):
-            parts: list[Any] = [
-                (own[k], local.maps[i], local.maps[0].n_components)
-                for k, local in kept.items()
-            ]
-            self.maps_.append(ParcelwiseMap(parts, **of_map))
+        pairs = zip(parts, settings, strict=True)
+        self.maps_ = [ParcelwiseMap(own, **of_map) for own, of_map in pairs]
 
     def fit_new_subject(
         self, X: Any, y: Any = None, *, parcels: Any = None

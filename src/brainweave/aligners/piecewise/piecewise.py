@@ -5,7 +5,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, closing, nullcontext
-from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -51,15 +50,15 @@ NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
 # -- where the voxels of each subject are ----------------------------------------------
 
 
+def _depth(value: Any) -> int:
+    if isinstance(value, (list, tuple)):
+        return 1 + (_depth(value[0]) if value else 0)
+    return int(getattr(value, "ndim", 0))
+
+
 def _is_per_subject(value: Any, *, depth: int) -> bool:
     """Whether a value is a list of things that have as many dimensions as depth."""
-
-    def depth_of(value: Any) -> int:
-        if isinstance(value, (list, tuple)):
-            return 1 + (depth_of(value[0]) if value else 0)
-        return int(getattr(value, "ndim", 0))
-
-    return isinstance(value, (list, tuple)) and depth_of(value) > depth
+    return isinstance(value, (list, tuple)) and _depth(value) > depth
 
 
 # places of voxels, and whether they are given subject by subject
@@ -104,13 +103,6 @@ def voxel_positions(space: Any, name: str, remedy: str) -> Positions:
 # -- one piece, in a worker ------------------------------------------------------------
 
 
-class LocalFit(NamedTuple):
-    """What was learned on a piece: an aligner that others can join, and maps."""
-
-    aligner: Any
-    maps: list[SubjectMap]
-
-
 class Pieces(NamedTuple):
     """The pieces of the brain: their names, and per subject the voxels of each."""
 
@@ -118,7 +110,7 @@ class Pieces(NamedTuple):
     columns: list[list[Columns]]
 
 
-Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
+Fits = Iterable[tuple[int, Any]]  # number of a piece and its aligner, as they come
 
 
 def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
@@ -132,19 +124,21 @@ def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) 
     return local.fit(X, y)
 
 
-def fit_local(
-    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
-) -> LocalFit:
-    """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
+def fit_local(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
+    """Fit a copy of an aligner to one piece, and drop what holds the data."""
     local = fit_piece(aligner, X, y, runs)
-    maps = [m.detach() for m in local.maps_]
-    for m in maps:
+    local.maps_ = [m.detach() for m in local.maps_]
+    for m in local.maps_:
         m.signatures = None  # those of whole samples are kept with the whole map
-    light = copy(local)
     for name in NOT_FOR_NEW_SUBJECTS:
-        light.__dict__.pop(name, None)
-    light.maps_ = []
-    return LocalFit(light, maps)
+        local.__dict__.pop(name, None)
+    return local
+
+
+def take_maps(local: Any) -> list[SubjectMap]:
+    """Take the maps from a local aligner; new subjects can still join it."""
+    maps, local.maps_ = local.maps_, []
+    return list(maps)
 
 
 def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
@@ -163,7 +157,7 @@ class Outcome(NamedTuple):
 
 def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # another process does not collect warnings yet, and BLAS has its threads
+    # in another process warnings are not collected yet, and BLAS has its threads
     with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
@@ -247,10 +241,7 @@ class PiecewiseAligner(BaseAligner):
 
     @abstractmethod
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        """Make the maps, and set what was learned; fits come one by one, in order.
-
-        Settings are those of each subject's map, by :func:`read_map_settings`.
-        """
+        """Make the maps, and set what was learned; fits come one by one, in order."""
 
     def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         if not isinstance(self.aligner, BaseAligner):
@@ -266,12 +257,9 @@ class PiecewiseAligner(BaseAligner):
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
-        log = PieceLog(self._piece)
-        runs = [getattr(s, "runs", None) for s in subjects]
-        # closed also after an error, which would keep the generator alive with its
-        # traceback, and warnings caught
+        log, runs = PieceLog(self._piece), [getattr(s, "runs", None) for s in subjects]
         fitted = self._each_piece(fit_local, pieces, arrays, log, y, runs)
-        with closing(fitted) as fits:
+        with closing(fitted) as fits:  # an error would keep it alive, catching warnings
             self._combine(pieces, fits, settings)
         self.skipped_ = log.skipped
         log.warn()
@@ -285,21 +273,19 @@ class PiecewiseAligner(BaseAligner):
         log: PieceLog,
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
-        """Yield what a function finds in the pieces, by number, in order.
+        """Yield what ``function(aligner, voxels, *arguments)`` finds in the pieces.
 
-        It gets the aligner of the pieces, the voxels of one, and the arguments. Pieces
-        in which it fails are left to the log.
+        Pieces in which it fails are left to the log.
         """
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
         (names, columns), numbers = pieces, []
         for k, name in enumerate(names):
-            sizes = [own[k].size for own in columns]
-            i = int(np.argmin(sizes))
-            if sizes[i] < least:
-                reason = f"X[{i}] has {sizes[i]} voxel(s) in it, fewer than "
-                log.add(name, Outcome(None, f"{reason}min_voxels={least}.", []))
-            else:
+            size, i = min((own[k].size, i) for i, own in enumerate(columns))
+            if size >= least:
                 numbers.append(k)
+                continue
+            few = f"X[{i}] has {size} voxel(s) in it, fewer than min_voxels={least}."
+            log.add(name, Outcome(None, few, []))
         pairs = list(zip(arrays, columns, strict=True))
         tasks = (
             (self.aligner, [x[:, own[k]] for x, own in pairs], *arguments)
@@ -315,10 +301,9 @@ class PiecewiseAligner(BaseAligner):
         names: list[Any],
         columns_of: Callable[[int, Any], list[Columns]],
     ) -> tuple[list[Columns], dict[int, SubjectMap], MapSettings]:
-        """Let a new subject join the aligners, which are of the pieces of some numbers.
+        """Let a new subject join the aligners of the pieces of some numbers.
 
-        Return its columns, a map per piece that it can join, and the settings of its
-        map.
+        Return its columns, its map by piece, and the settings of its whole map.
         """
         samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
         columns = columns_of(int(samples.shape[1]), space)
@@ -340,9 +325,9 @@ class PiecewiseAligner(BaseAligner):
         tasks: Iterable[tuple[Any, ...]],
         log: PieceLog,
     ) -> Generator[tuple[int, Any]]:
-        """Apply a function to pieces, in threads; yield number and result, in order.
+        """Apply a function to pieces, in threads or by the configured joblib backend.
 
-        Inside ``joblib.parallel_config`` the configured backend is used.
+        Yield the number of each piece and its result, in order.
         """
         n_jobs = check_n_jobs(self.n_jobs)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured

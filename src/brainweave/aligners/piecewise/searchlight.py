@@ -30,6 +30,7 @@ from brainweave.aligners.piecewise.piecewise import (
     PiecewiseAligner,
     Positions,
     places_per_subject,
+    take_maps,
     voxel_positions,
 )
 
@@ -87,52 +88,48 @@ class BlockPattern:
             self._last = k, np.searchsorted(self._flat, flat.ravel())
         return self._last[1]
 
-
-class BlockAverage:
-    """Adds up blocks, and divides each column by the number that reached it.
-
-    So each target voxel gets the average of its neighbourhoods, however many.
-    """
-
-    def __init__(self, pattern: BlockPattern) -> None:
-        self.pattern = pattern
-        self.data: Any = None
-        self.counts = np.zeros(pattern.shape[1], dtype=np.int64)
-
-    def add(self, k: int, block: NDArray[Any]) -> None:
-        """Add the block of one neighbourhood."""
-        if self.data is None:
-            self.data = np.zeros(self.pattern.indices.size, block.dtype)
-        self.data[self.pattern.entries_of(k)] += block.ravel()
-        self.counts[self.pattern.columns[k]] += 1
-
-    def matrix(self) -> scipy.sparse.csr_array:
-        """Return the average."""
-        at, counts = self.pattern, self.counts
+    def average(self, sums: NDArray[Any], blocks: list[int]) -> scipy.sparse.csr_array:
+        """Divide each column of summed blocks by the number of those that reach it."""
+        counts = count_blocks(self.columns, blocks, self.shape[1])
         share = np.divide(1, counts, where=counts > 0, out=0.0 * counts)
-        data = self.data * share[at.indices].astype(self.data.dtype)
-        matrix = scipy.sparse.csr_array((data, at.indices, at.indptr), at.shape)
-        matrix = matrix.copy()  # the pattern is shared
+        data = sums * share[self.indices].astype(sums.dtype)
+        # a copy, since the pattern is shared
+        matrix = scipy.sparse.csr_array((data, self.indices, self.indptr), self.shape)
+        matrix = matrix.copy()
         matrix.eliminate_zeros()
         return matrix
 
 
+def count_blocks(columns: list[Columns], blocks: list[int], n: int) -> NDArray[np.intp]:
+    """Count the blocks that reach each of n columns."""
+    return np.bincount(np.concatenate([columns[k] for k in blocks]), minlength=n)
+
+
 class MapBuilder:
-    """Turns the local maps of one subject, forth and back, into its whole-brain map."""
+    """Sums the local maps of one subject, forth and back, to its whole-brain map."""
 
     def __init__(self, own: list[Columns], forth: BlockPattern, back: BlockPattern):
         self.own, self.scale = own, np.full(forth.shape[0], np.inf)
-        self.weights, self.patterns = BlockAverage(forth), BlockAverage(back)
+        self.patterns, self.sums = (forth, back), [np.empty(0), np.empty(0)]
+        self.blocks: list[int] = []
 
     def add(self, k: int, local: SubjectMap, reference: SubjectMap) -> None:
         """Add one neighbourhood, through its shared space, in both directions."""
-        self.weights.add(k, local.weights @ reference.patterns)
-        self.patterns.add(k, reference.weights @ local.patterns)
+        forth = local.weights @ reference.patterns
+        back = reference.weights @ local.patterns
+        for i, (pattern, block) in enumerate(
+            zip(self.patterns, (forth, back), strict=True)
+        ):
+            if not self.blocks:
+                self.sums[i] = np.zeros(pattern.indices.size, block.dtype)
+            self.sums[i][pattern.entries_of(k)] += block.ravel()
+        self.blocks.append(k)
         self.scale[self.own[k]] = local.scale
 
     def build(self, settings: MapSettings) -> SearchlightMap:
-        """Return the map."""
-        weights, patterns = self.weights.matrix(), self.patterns.matrix()
+        """Return the map: of each target voxel, the average of its neighbourhoods."""
+        pairs = zip(self.patterns, self.sums, strict=True)
+        weights, patterns = (p.average(sums, self.blocks) for p, sums in pairs)
         return SearchlightMap(
             weights=weights, patterns=patterns, scale=self.scale, **settings
         )
@@ -257,8 +254,6 @@ class Searchlight(PiecewiseAligner):
     reference: int = 0
     keep_local: bool = True
 
-    # -- fitting -----------------------------------------------------------------------
-
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
         ref = check_subject_number("reference", self.reference, n, owner=owner)
@@ -288,22 +283,21 @@ class Searchlight(PiecewiseAligner):
         _, columns = pieces
         ref, sizes = self.reference, [of_map["mean"].size for of_map in settings]
         builders = map_builders(columns, sizes, columns[ref], sizes[ref])
-        self.n_searchlights_, self.neighborhoods_ = 0, columns[ref]
+        self.neighborhoods_, self.n_components_ = columns[ref], sizes[ref]
         self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
-            self.n_searchlights_ += 1
-            for builder, m in zip(builders, local.maps, strict=True):
-                builder.add(k, m, local.maps[ref])
+            maps = take_maps(local)
+            for builder, m in zip(builders, maps, strict=True):
+                builder.add(k, m, maps[ref])
             if self.keep_local:
                 self.joinable_.append(k)
-                self.aligners_.append(local.aligner)
-                self.reference_maps_.append(local.maps[ref])
-        self.coverage_ = builders[ref].weights.counts
+                self.aligners_.append(local)
+                self.reference_maps_.append(maps[ref])
+        aligned = builders[ref].blocks
+        self.n_searchlights_ = len(aligned)
+        self.coverage_ = count_blocks(columns[ref], aligned, sizes[ref])
         pairs = zip(builders, settings, strict=True)
         self.maps_ = [builder.build(of_map) for builder, of_map in pairs]
-        self.n_components_ = sizes[ref]
-
-    # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(
         self,
@@ -430,8 +424,7 @@ def coordinates_per_subject(
 ) -> list[Positions]:
     """Return the positions of each subject's voxels, as given or from its volume.
 
-    Those of subjects with the same voxels are the same array, so that neighbourhoods
-    are found once.
+    Subjects with the same voxels share an array, so neighbourhoods are found once.
     """
     if coordinates is None:
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of volumes."
