@@ -37,9 +37,6 @@ from brainweave.aligners.piecewise.piecewise import PieceLog, fit_piece, read_sa
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import NO_GROUP, Graph, time_graph
 
-__all__ = ["AlignmentCheck", "alignment_check"]
-
-
 N_PERMUTATIONS = 199
 PAPERS_COMPONENTS = 10  # where nothing tells how many
 
@@ -125,27 +122,23 @@ class AlignmentCheck:
             return f"Whether alignment worked {self.reason}"
         if not self.available:
             return f"Whether alignment worked was not checked: {self.reason}"
-        n, total = self.n_holding, len(self.p)
-        what, together = "shared feature", self.n_together
-        where = f" of the first {together}" if 1 < together < total else ""
-        if total > 1 and together == 1:
-            where = " of the first"
+        total, together = len(self.p), self.n_together
+        what, where = "shared feature", ""
         if self.pieces is not None:
             what, where = str(self.pieces.index.name), " in the clearest"
-        many = f"{n} of {total} {what}s" if total > 1 else f"the {what}"
-        any_of = f"any of {total} {what}s" if total > 1 else f"the {what}"
-        numbers = (
-            f"correlation{where} {self.agreement:.2f} without slow trends, "
-            f"p = {self.p_value:.2g}"
-        )
-        if not self.worked:
-            return (
-                "No evidence of a shared space: on samples that did not align, "
-                f"subjects agree no more than by chance in {any_of} ({numbers})."
-            )
+        elif together < total:
+            where = f" of the first {together if together > 1 else ''}".rstrip()
+        many = f"{total} {what}s" if total > 1 else f"the {what}"
+        if self.worked:
+            count = f"{self.n_holding} of " if total > 1 else ""
+            start, end = "Alignment worked", f"agree in {count}{many}"
+        else:
+            start = "No evidence of a shared space"
+            end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
+        p, agreement = self.p_value, f"{where} {self.agreement:.2f}"
         return (
-            "Alignment worked: on samples that did not align, subjects agree in "
-            f"{many} ({numbers})."
+            f"{start}: on samples that did not align, subjects {end} "
+            f"(correlation{agreement} without slow trends, p = {p:.2g})."
         )
 
     def __str__(self) -> str:
@@ -166,12 +159,10 @@ def alignment_check(
     Half of the aligning samples are held out: every other run, where runs are known,
     else all behind the middle of the scan, cut between two blocks. A model of the
     others maps them, and subjects are compared there; then the halves change roles.
-    Slow trends of a run are no evidence: polynomials are taken out of both halves, of
-    order 2, and more in runs of more than 150 samples. What subjects would agree on by
-    chance is told by time courses with the spectrum of the observed ones, whose cosines
-    have random signs, so that noise may be autocorrelated. Components count in their
-    order, as long as p < .05: with a probability of .95, none behind the last that is
-    shared.
+    Polynomials are taken out of both halves, of order 2, and more in runs of more than
+    150 samples, since slow trends are no evidence. Chance is told by time courses with
+    the spectrum of the observed ones, whose cosines have random signs, so noise may be
+    autocorrelated. Components count in their order, as long as p < .05.
 
     The answer is kept with the model, and in its file; it is computed anew if y, runs,
     or another number or seed of permutations are given.
@@ -229,10 +220,9 @@ def alignment_check(
         return AlignmentCheck("the model came without its aligning samples; pass X.")
     given: list[Any] = bases or subjects or []
     lengths = [int(s.n_samples if hasattr(s, "n_samples") else len(s)) for s in given]
-    for name, value in (("y", y), ("runs", runs)):
-        _check_lengths(name, value, lengths)
-    knows = subjects is not None and all(hasattr(s, "labels") for s in subjects)
-    if y is None and knows:
+    _check_lengths("y", y, lengths)
+    _check_lengths("runs", runs, lengths)
+    if y is None and all(hasattr(s, "labels") for s in subjects or [None]):
         y = _list_unless_missing(aligner._y_of(s) for s in subjects or [])
     if runs is None:
         runs = _list_unless_missing(getattr(s, "runs", None) for s in given)
@@ -328,9 +318,6 @@ def _check_halves(
     )
 
 
-# -- pieces of the brain ---------------------------------------------------------------
-
-
 def _check_pieces(
     aligner: Any,
     subjects: list[Any],
@@ -356,19 +343,15 @@ def _check_pieces(
     # all had the same signs: of each draw, the largest statistic of all pieces
     largest = np.max([check._null for check in listed], axis=0)
     p = np.array([check.p_value for check in listed])
-    table = pd.DataFrame(
-        {
-            "n_features": [len(check.p) for check in listed],
-            "agreement": [check.agreement for check in listed],
-            "p": p,
-            "p_max": [p_of(check._statistic, largest) for check in listed],
-            "p_fdr": false_discovery_control(p),
-        },
-        index=pd.Index(
-            [name for name, check in checks.items() if check.available],
-            name=aligner._piece,
-        ),
-    )
+    columns = {
+        "n_features": [len(check.p) for check in listed],
+        "agreement": [check.agreement for check in listed],
+        "p": p,
+        "p_max": [p_of(check._statistic, largest) for check in listed],
+        "p_fdr": false_discovery_control(p),
+    }
+    names = [name for name, check in checks.items() if check.available]
+    table = pd.DataFrame(columns, index=pd.Index(names, name=aligner._piece))
     return AlignmentCheck(
         agreement_cv=table["agreement"].to_numpy(),
         p=table["p_max"].to_numpy(),
@@ -388,12 +371,8 @@ def check_local(
 
 
 def graph_fit(model: Any) -> Matrix:
-    """Return how well each shared feature fits the graph; larger is better.
-
-    These are the eigenvalues, or minus them under an energy, where the problem is one
-    of least eigenvalues.
-    """
-    values = np.asarray(model.eigenvalues_, float)
+    """Return how well each shared feature fits the graph; larger is better."""
+    values = np.asarray(model.eigenvalues_, float)  # the least ones under an energy
     return values if hasattr(model, "shrinkage_") else -values
 
 
@@ -409,9 +388,6 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
                 "be described. Call component_summary before pickling it, or use "
                 "brainweave.save, which keeps the table."
             )
-        if "eigenvalue" in known:  # a file of an older version
-            rest = {name: v for name, v in known.items() if name != "eigenvalue"}
-            known = {"graph_fit": graph_fit(model), **rest}
         return pd.DataFrame(known).rename_axis("component")
     k, graph = model.n_components_, model.graph_
     features = [np.asarray(model._features(i), float) for i in range(len(model.bases_))]
@@ -419,19 +395,14 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
     if graph.groups:
         size = len(graph.groups[0].names)
         agreement = agreement_of_groups(features, _graph_codes(graph), size)
+    known = check.available
     table = {
         "graph_fit": graph_fit(model),
-        "informative": np.arange(k) < model.n_informative_,
+        "informative": check.holds if known else np.arange(k) < model.n_informative_,
         "agreement": agreement,
-        "agreement_cv": nothing,
-        "p": nothing,
+        "agreement_cv": check.agreement_cv if known else nothing,
+        "p": check.p if known else nothing,
     }
-    if check.available:
-        table |= {
-            "informative": check.holds,
-            "agreement_cv": check.agreement_cv,
-            "p": check.p,
-        }
     for i, (basis, feature) in enumerate(zip(model.bases_, features, strict=True)):
         # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
         explained = (feature * basis.gram_times(feature)).sum(axis=0)
@@ -439,9 +410,6 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
         whole = basis.power if basis.energy == 1 else float(basis.spectrum.sum())
         table[f"variance_{i}"] = explained / np.where(norm > 0, norm, 1) / whole
     return pd.DataFrame(table).rename_axis("component")
-
-
-# -- what is known of the samples ------------------------------------------------------
 
 
 def _list_unless_missing(known: Iterable[Any]) -> list[Any] | None:
