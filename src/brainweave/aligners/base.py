@@ -33,17 +33,17 @@ from brainweave.basis.voxels import warn_of_constant_voxels
 
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
+Who = Sequence[int | str] | None  # fitted subjects, by position or id
+
 
 class BaseAligner(BaseEstimator, Stored):
     """Base of the aligners.
 
     A subclass stores its parameters and implements :meth:`_solve`, which turns bases
-    and what is known of the samples into one coefficient matrix per subject; everything
-    else is here. Parameters that a subclass may have and that are honoured here:
-    ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``. What else
-    :meth:`_solve` learns is declared in ``_stored``, a line for each attribute, so that
-    model files hold it: see :class:`brainweave._core.stored.Stored`. The size K is the
-    number of shared features.
+    and labels into one coefficient matrix per subject, and declares in ``_stored`` what
+    else it learns, for model files (:class:`brainweave._core.stored.Stored`). The
+    parameters ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``
+    and ``device``, if it has them, are honoured here.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -77,24 +77,16 @@ class BaseAligner(BaseEstimator, Stored):
     def _owner(self) -> str:
         return type(self).__name__
 
-    # -- what a subclass implements ----------------------------------------------------
-
     @abstractmethod
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
-
-        Or a mixing of samples, depending on :attr:`_solution_name`.
-        """
+        """Return one matrix (n_kept_i, K) or mixing per subject; set what it learns."""
 
     @abstractmethod
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         """Return the coefficient matrix of a new subject."""
 
     def _joined_by(self, y: Any = None) -> set[str]:
-        """Return what ties samples of different subjects, if y is known of them.
-
-        "labels" (equal ones), "rows" (their number), anything else, or nothing.
-        """
+        """Return what ties samples of subjects: "labels", "rows", other, or nothing."""
         return {"graph"}
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -108,8 +100,6 @@ class BaseAligner(BaseEstimator, Stored):
         """Return the labels in y, which may hold more than these."""
         return y
 
-    # -- fitting -----------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn one map per subject.
 
@@ -122,18 +112,13 @@ class BaseAligner(BaseEstimator, Stored):
             another fitted aligner, so that the voxels are not read again.
         y : list of array-like, dict, or a Study, optional
             What is known of the samples, one array per subject, in the order of X; a
-            dict is matched by id; one list of labels holds for all subjects. Of
-            a Study the labels are taken, matched by id where X are bases with ids.
+            dict or Study is matched by id; one list of labels holds for all subjects.
 
         Returns
         -------
         self
-
-        Notes
-        -----
-        Fitted on a Study, or on bases that know their subject, the aligner has
-        ``ids_``, and matches subjects by them from then on; on bare arrays ``ids_`` is
-        None, and subjects are matched by position.
+            With ``ids_``, by which subjects are matched from then on, if X had ids;
+            else it is None, and subjects are matched by position.
         """
         self.__dict__.pop("_check", None)  # of another fit
         subjects = check_list_of_subjects(X, owner=self._owner)
@@ -147,10 +132,8 @@ class BaseAligner(BaseEstimator, Stored):
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Learn the maps of subjects that were checked."""
         bases = self._read_bases(subjects, y)
-        solution = self._solve(bases, y)
-        self._set_solution(
-            bases, solution, [getattr(s, "space", None) for s in subjects]
-        )
+        spaces = [getattr(s, "space", None) for s in subjects]
+        self._set_solution(bases, self._solve(bases, y), spaces)
 
     @property
     def _joins_samples(self) -> bool:
@@ -198,8 +181,7 @@ class BaseAligner(BaseEstimator, Stored):
                 f"subjects more than {LOST_SHARE_WARNING:.0%}. A larger hp loses less.",
                 KernelWarning,
             )
-        by_reliability = getattr(self, "standardize", None) == "reliability"
-        if by_reliability and self._warns_of_input:
+        if getattr(self, "standardize", 0) == "reliability" and self._warns_of_input:
             warn_of_no_reliability(bases)
         if not self._is_piece:
             warn_of_constant_voxels(bases)
@@ -214,13 +196,9 @@ class BaseAligner(BaseEstimator, Stored):
         return 2 if there and n_jobs is None else n_jobs
 
     def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
-        """Return the kernel and energy of each subject.
+        """Return the kernel and energy of each subject; of a new one for None.
 
-        Parameters
-        ----------
-        n_subjects : int or None
-            How many; None for a new subject, which gets the first of settings that
-            are given per subject.
+        A new subject gets the first of settings that are given per subject.
         """
         owner, energy = self._owner, getattr(self, "energy", None)
         values = {
@@ -242,9 +220,8 @@ class BaseAligner(BaseEstimator, Stored):
     def _reader(self) -> Any:
         """Return what makes the basis of a subject, as this aligner wants it."""
         standardize = getattr(self, "standardize", True)
-        if not isinstance(standardize, (bool, np.bool_)) and (
-            standardize != "reliability"
-        ):
+        known = isinstance(standardize, (bool, np.bool_))
+        if not known and standardize != "reliability":
             raise TypeError(
                 f"standardize of {self._owner} must be True, False or 'reliability', "
                 f"got {standardize!r}."
@@ -278,8 +255,6 @@ class BaseAligner(BaseEstimator, Stored):
         kind = "mixing" if self._solution_name == "mixing_" else "coef"
         solution: Any = {kind: coef, "isometric": self._isometric, "space": space}
         return BasisMap(basis, **solution)
-
-    # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
@@ -315,11 +290,7 @@ class BaseAligner(BaseEstimator, Stored):
             )
         return basis, y
 
-    # -- using ------------------------------------------------------------------------
-
-    def transform(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[Any]:
+    def transform(self, X: Any, subjects: Who = None) -> list[Any]:
         """Map samples into the shared space.
 
         Parameters
@@ -339,31 +310,22 @@ class BaseAligner(BaseEstimator, Stored):
         Warnings
         --------
         Do not score features of the samples that were used to fit: the labels that
-        made them similar would be "found" in them. Even pure noise is then classified
-        almost perfectly, where chance is 1 in 7::
-
-            X = [rng.normal(size=(70, 200)) for _ in range(6)]  # nothing but noise
-            y = [np.arange(70) % 7] * 6
-            shared = GDM(6).fit(X, y).transform(X)
-            # a classifier trained on five subjects is right on the sixth: circular
-
-        Fit on some samples, transform and score others (:meth:`took_part` tells them
-        apart), or leave it to :func:`brainweave.between_subject_classification`.
+        made them similar would be "found" in them, and even pure noise is classified
+        almost perfectly. Fit on some samples and score others (:meth:`took_part` tells
+        them apart), or use :func:`brainweave.between_subject_classification`.
         """
         check_is_fitted(self, "maps_")
         arrays, numbers = self._pair(X, subjects)
         names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(numbers)]
         maps = [self.maps_[i] for i in numbers]
-        found = map_subjects(
-            _transform_one, maps, arrays, names, n_jobs=self._jobs(arrays)
-        )
-        return found
+        jobs = self._jobs(arrays)
+        return map_subjects(_transform_one, maps, arrays, names, n_jobs=jobs)
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.
 
-        These features must not be scored: their labels made them, and even those of
-        pure noise are classified almost perfectly. See :meth:`transform`.
+        These features must not be scored: even those of pure noise are classified
+        almost perfectly. See :meth:`transform`.
 
         Parameters
         ----------
@@ -373,7 +335,6 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         list of arrays of shape (n_samples_i, n_components)
-            One per subject.
         """
         self.fit(X, y)
         return [self._features(i) for i in range(self.n_subjects_)]
@@ -381,19 +342,15 @@ class BaseAligner(BaseEstimator, Stored):
     def _features(self, i: int) -> NDArray[Any]:
         return self.maps_[i].aligning_features()
 
-    def inverse_transform(
-        self, shared: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[Any]]:
+    def inverse_transform(self, shared: Any, subjects: Who = None) -> list[Any]:
         """Return the voxel patterns of subjects for shared features (linear kernel).
 
         Parameters
         ----------
         shared : list of arrays of shape (n_samples_i, n_components), or a Study
-            Shared features, one array per subject; subjects of a Study are matched by
-            their ids, as in :meth:`transform`.
+            Shared features, one array per subject.
         subjects : sequence of int or str, optional
-            Which fitted subject each array belongs to, by position or id; by default
-            all, in order.
+            As in :meth:`transform`.
 
         Returns
         -------
@@ -401,17 +358,15 @@ class BaseAligner(BaseEstimator, Stored):
             In the units of the data that were fitted, mean restored.
         """
         check_is_fitted(self, "maps_")
-        arrays, numbers = self._pair(shared, subjects)
-        features = [samples_of(S) for S in arrays]
-        for k, S in enumerate(features):
-            check_numbers(S, f"shared[{k}]")
-        return [
-            self.maps_[i].inverse_transform(S)
-            for S, i in zip(features, numbers, strict=True)
-        ]
+        found: list[Any] = []
+        for entry, i in zip(*self._pair(shared, subjects), strict=True):
+            features = samples_of(entry)
+            check_numbers(features, f"shared[{len(found)}]")
+            found.append(self.maps_[i].inverse_transform(features))
+        return found
 
     def predict_subject(
-        self, target: int | str, X: Any, subjects: Sequence[int | str] | None = None
+        self, target: int | str, X: Any, subjects: Who = None
     ) -> NDArray[Any]:
         """Predict the voxels of one subject from other subjects' samples.
 
@@ -443,16 +398,16 @@ class BaseAligner(BaseEstimator, Stored):
             others = [i for i in range(self.n_subjects_) if i != wanted]
             subjects = others if ids is None else [ids[i] for i in others]
         features = [to_numpy(s) for s in self.transform(entries, subjects)]
-        counts = {len(f) for f in features}
-        if len(counts) > 1:
+        counts = [len(f) for f in features]
+        if len(set(counts)) > 1:
             raise InputError(
                 f"predict_subject needs the same stimuli for all subjects; got "
-                f"{[len(f) for f in features]} samples. Average per stimulus first, or "
-                "pass one subject."
+                f"{counts} samples. Average per stimulus first, or pass one subject."
             )
         return self.maps_[wanted].inverse_transform(np.mean(features, axis=0))
 
     def _pair(self, X: Any, subjects: Any) -> tuple[list[Any], list[int]]:
+        """Return the entries of X and the positions of their subjects."""
         arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
         n, ids = self.n_subjects_, self._ids()
         return arrays, match_subjects(arrays, subjects, ids, n, owner=self._owner)
@@ -475,14 +430,12 @@ class BaseAligner(BaseEstimator, Stored):
             state = {k: v for k, v in state.items() if k != "bases_"}
         return state
 
-    def took_part(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[np.bool_]]:
+    def took_part(self, X: Any, subjects: Who = None) -> list[NDArray[np.bool_]]:
         """Return which samples took part in the fit, through their labels or ids.
 
-        Whatever is computed from the features of these is circular. Samples are known
-        again by their content: one that was averaged, cleaned or standardised since
-        counts as another.
+        Whatever is computed from their features is circular. Samples are known again
+        by their content: one that was averaged, cleaned or standardised since counts
+        as another.
 
         Parameters
         ----------
@@ -492,8 +445,7 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         list of ndarray of bool of shape (n_samples_i,)
-            In the order of X; all False for ``NoAlignment``, which uses neither labels
-            nor ids.
+            In the order of X; all False for ``NoAlignment``.
         """
         check_is_fitted(self, "maps_")
         return [

@@ -103,7 +103,6 @@ class Hyperalignment(RotationAligner):
     Attributes
     ----------
     maps_ : list of SubjectMap
-        One map per subject.
     coef_ : list of ndarray of shape (n_kept_i, K)
         The maps in kernel coordinates.
     template_ : ndarray of shape (n_samples, c)
@@ -112,10 +111,8 @@ class Hyperalignment(RotationAligner):
         Its leading dimensions.
     objective_history_ : list of float
         The objective after the first level, each pass of the second, and the third.
-    n_iter_ : int
-        Passes of the second level done.
-    converged_ : bool
-        Whether these settled.
+    n_iter_, converged_ : int and bool
+        Passes of the second level done, and whether they settled.
 
     Notes
     -----
@@ -125,9 +122,8 @@ class Hyperalignment(RotationAligner):
 
     References
     ----------
-    Haxby, J. V., Guntupalli, J. S., Connolly, A. C., Halchenko, Y. O., Conroy, B. R.,
-    Gobbini, M. I., Hanke, M., & Ramadge, P. J. (2011). A common, high-dimensional model
-    of the representational space in human ventral temporal cortex. Neuron 72.
+    Haxby, J. V., et al. (2011). A common, high-dimensional model of the
+    representational space in human ventral temporal cortex. Neuron 72.
 
     Examples
     --------
@@ -186,24 +182,21 @@ class Hyperalignment(RotationAligner):
 class RegularizedHyperalignment(Hyperalignment):
     r"""Hyperalignment of whitened subjects: from CCA to hyperalignment.
 
-    With :math:`C_i = (1 - \alpha) X_i^\top X_i + \alpha I`, it lowers
-
-    .. math:: \sum_i \lVert X_i R_i - T \rVert_F^2 \quad\text{subject to}\quad
-              R_i^\top C_i R_i = I, \quad T = \frac1M \sum_i X_i R_i,
-
-    which is hyperalignment of the :math:`X_i C_i^{-1/2}`. At :math:`\alpha = 0` it is
-    canonical correlation analysis, at 1 hyperalignment.
+    It lowers the objective of :class:`Hyperalignment` subject to :math:`R_i^\top C_i
+    R_i = I` with :math:`C_i = (1 - \alpha) X_i^\top X_i + \alpha I`, which is
+    hyperalignment of the :math:`X_i C_i^{-1/2}`. At :math:`\alpha = 0` it is canonical
+    correlation analysis, at 1 hyperalignment.
 
     Parameters
     ----------
     alpha : float in [0, 1], or "auto", default=0.5
-        From full whitening (0, CCA) to none (1, hyperalignment). Its meaning depends on
-        the scale of the data: a direction of :math:`X_i` with squared singular value d
-        is scaled to :math:`d / ((1 - \alpha) d + \alpha)`. The d of n standardised
-        samples of v voxels are about v, so that values of interest lie close to 1,
-        :math:`1 - \alpha` being of the order of 1 / v. "auto": the best of 12 at
-        predicting the labels of a subject's own samples, where labels repeat (see
-        ``shrinkage`` of :class:`GDM`), else that of Ledoit and Wolf.
+        From full whitening (0, CCA) to none (1, hyperalignment). A direction of
+        :math:`X_i` with squared singular value d is scaled to :math:`d / ((1 - \alpha)
+        d + \alpha)`. The d of standardised samples of v voxels are about v, so values
+        of interest lie close to 1, :math:`1 - \alpha` being of the order of 1 / v.
+        "auto": the best of 12 at predicting the labels of a subject's own samples,
+        where labels repeat (see ``shrinkage`` of :class:`GDM`), else that of Ledoit and
+        Wolf.
     n_components, reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 
@@ -211,21 +204,19 @@ class RegularizedHyperalignment(Hyperalignment):
     ----------
     maps_, coef_, template_, shared_response_, objective_history_, n_iter_, converged_
         As in :class:`Hyperalignment`.
-    alpha_ : float
-        The alpha that was used, and ``alpha_by_``, how it was found: "runs" or "blocks"
-        left out, "ledoit-wolf" or "given".
+    alpha_, alpha_by_ : float and str
+        The alpha that was used, and how it was found: "runs" or "blocks" left out,
+        "ledoit-wolf" or "given".
 
     Notes
     -----
-    In kernel coordinates the whitening is one factor per coordinate. Cost as in
-    :class:`Hyperalignment`. With fewer samples than voxels, CCA fits anything: at alpha
-    near 0 aligning samples agree perfectly, whatever they hold.
+    Cost as in :class:`Hyperalignment`. With fewer samples than voxels, CCA fits
+    anything: at alpha near 0 aligning samples agree perfectly, whatever they hold.
 
     References
     ----------
     Xu, H., Lorbert, A., Ramadge, P. J., Guntupalli, J. S., & Haxby, J. V. (2012).
-    Regularized hyperalignment of multi-set fMRI data. IEEE Statistical Signal
-    Processing Workshop.
+    Regularized hyperalignment of multi-set fMRI data. IEEE SSP Workshop.
 
     Examples
     --------
@@ -271,14 +262,7 @@ class RegularizedHyperalignment(Hyperalignment):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelHyperalignment(Hyperalignment):
-    r"""Hyperalignment in kernel coordinates.
-
-    With :math:`\Phi_i` the images of subject i's samples in the feature space of a
-    kernel, centred, it lowers
-
-    .. math:: \sum_i \lVert \Phi_i R_i - T \rVert_F^2, \quad
-              T = \frac1M \sum_i \Phi_i R_i,
-              \quad\text{subject to}\quad R_i^\top R_i = I.
+    r"""Hyperalignment of the samples in the feature space of a kernel.
 
     With the linear kernel it is :class:`Hyperalignment`.
 
@@ -342,16 +326,13 @@ class SVDHyperalignment(RotationAligner):
 
     Attributes
     ----------
-    maps_ : list of SubjectMap
-        One map per subject. Its weights are not orthonormal; the way back to voxels is
-        the least-squares fit of the aligning samples.
-    mixing_ : list of ndarray of shape (n_samples, K)
-        The weights as mixtures of the standardised samples, ``X_i.T @ mixing_[i]``.
+    maps_, mixing_
+        As in :class:`DetSRM`, but the weights are not orthonormal, and the way back to
+        voxels is the least-squares fit of the aligning samples.
     singular_values_ : ndarray of shape (K,)
         Of all voxels side by side.
     joint_ : ndarray of shape (n_samples, K)
-        :math:`\sqrt M U \Sigma^{-1}`: what turns any subject's samples into voxel
-        weights of the first phase.
+        :math:`\sqrt M U \Sigma^{-1}`, the mixing of the first phase.
     shared_response_ : ndarray of shape (n_samples, K)
         T, largest dimensions first.
     objective_history_, n_iter_, converged_
@@ -366,8 +347,7 @@ class SVDHyperalignment(RotationAligner):
     References
     ----------
     Chen, P.-H., Guntupalli, J. S., Haxby, J. V., & Ramadge, P. J. (2014). Joint
-    SVD-hyperalignment for multi-subject fMRI data alignment. IEEE International
-    Workshop on Machine Learning for Signal Processing.
+    SVD-hyperalignment for multi-subject fMRI data alignment. IEEE MLSP Workshop.
 
     Examples
     --------

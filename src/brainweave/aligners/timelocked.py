@@ -49,10 +49,7 @@ WAYS_OUT = (
 def check_same_samples(
     subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str, warn: bool = False
 ) -> None:
-    """Refuse subjects whose rows cannot, or by their labels do not, correspond.
-
-    Warn, if asked to, of arrays with far more rows for their columns than scans have.
-    """
+    """Refuse rows that do not correspond; warn, if asked to, of what looks turned."""
     shapes = [_shape_of(s, f"X[{i}]") for i, s in enumerate(subjects)]
     for i, (n, _) in enumerate(shapes):
         if n != shapes[0][0]:
@@ -224,8 +221,6 @@ class FromRandomStart(TimeLocked):
         return start
 
 
-# -- orthonormal maps nearest to a target ----------------------------------------------
-
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve
 SINGULAR = 1e-10
 UNSURE = 1e-6  # below this, one more step restores orthonormality
@@ -239,10 +234,7 @@ class Alignment(NamedTuple):
 
 
 def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
-    """Return the orthonormal matrix that takes coordinates nearest to the target.
-
-    Rows are orthonormal if the target is the wider one, columns if it is not.
-    """
+    """Return the orthonormal matrix that takes coordinates nearest to the target."""
     return polar(coordinates.T @ target)
 
 
@@ -267,10 +259,7 @@ def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
 
 
 def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
-    """Return the rotation that sorts columns by variance, largest first, signs fixed.
-
-    The covariance is that of the columns, unless another one is given.
-    """
+    """Return the rotation that sorts columns by variance, with fixed signs."""
     metric = S.T @ S if covariance is None else covariance
     turn = np.linalg.eigh(metric)[1][:, ::-1]
     return np.asarray(turn * flip_signs(S @ turn))

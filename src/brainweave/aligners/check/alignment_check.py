@@ -39,6 +39,7 @@ from brainweave.graphs.builders import NO_GROUP, Graph, time_graph
 
 N_PERMUTATIONS = 199
 PAPERS_COMPONENTS = 10  # where nothing tells how many
+Draws = tuple[int, int]  # how often signs are drawn, and the seed
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,15 @@ class AlignmentCheck:
         piecewise aligner, of each piece, corrected for their number.
     n_together : int
         How many of the first components are clearest together; ``agreement`` is their
-        mean, and what ``p_value`` is of.
+        mean, which ``p_value`` tests.
     n_permutations : int
         How often signs were drawn.
     pieces : DataFrame or None
-        Of a piecewise aligner, a row per piece: ``agreement``, ``p``, ``p_max`` and
-        ``p_fdr``, corrected by the largest statistic of all pieces and by the false
-        discovery rate, and ``n_features``.
+        Of a piecewise aligner, a row per piece: ``agreement``, ``p``, ``n_features``,
+        and p corrected by the largest statistic (``p_max``) and the false discovery
+        rate (``p_fdr``).
     features : list of ndarray of shape (n_samples_i, n_components), or None
-        Shared features of every sample under a model that was fitted without it, turned
-        to those of the full model; for pictures.
+        Shared features of every sample by a model fitted without it; for pictures.
     """
 
     reason: str = ""
@@ -102,10 +102,7 @@ class AlignmentCheck:
 
     @property
     def agreement(self) -> float:
-        """Agreement of those components that are clearest together: what is tested.
-
-        Of a piecewise aligner, that of the clearest piece.
-        """
+        """Agreement of what is clearest: some components together, or one piece."""
         if self.pieces is not None:
             return float(self.agreement_cv[int(np.nanargmin(self.p))])
         return float(self.agreement_cv[: self.n_together].mean())
@@ -164,17 +161,14 @@ def alignment_check(
     the spectrum of the observed ones, whose cosines have random signs, so noise may be
     autocorrelated. Components count in their order, as long as p < .05.
 
-    The answer is kept with the model, and in its file; it is computed anew if y, runs,
-    or another number or seed of permutations are given.
+    The answer is kept with the model and in its file, for the default options.
 
     Parameters
     ----------
     aligner : aligner
-        Fitted. A model file brings the answer of the model that was saved. Parcelwise
-        and Searchlight are checked piece by piece.
+        Fitted. Parcelwise and Searchlight are checked piece by piece.
     X : list of arrays, or Study, optional
-        The aligning samples, needed by methods that are no functions of Gram matrices
-        (RobustSRM from a file, Parcelwise, Searchlight); of a Study, y and runs too.
+        The aligning samples, for models from a file, Parcelwise and Searchlight.
     y : list of array-like, optional
         What the aligner was fitted with, where it does not keep it: for
         SemiSupervisedSRM, and for piecewise alignment by labels.
@@ -220,8 +214,13 @@ def alignment_check(
         return AlignmentCheck("the model came without its aligning samples; pass X.")
     given: list[Any] = bases or subjects or []
     lengths = [int(s.n_samples if hasattr(s, "n_samples") else len(s)) for s in given]
-    _check_lengths("y", y, lengths)
-    _check_lengths("runs", runs, lengths)
+    for name, own in (("y", y), ("runs", runs)):
+        got = lengths if own is None else [len(np.atleast_1d(part)) for part in own]
+        if got != lengths:
+            raise InputError(
+                f"{name} of alignment_check has {got} entries for the {lengths} "
+                "aligning samples of the subjects. Give one per sample."
+            )
     if y is None and all(hasattr(s, "labels") for s in subjects or [None]):
         y = _list_unless_missing(aligner._y_of(s) for s in subjects or [])
     if runs is None:
@@ -244,23 +243,6 @@ def alignment_check(
 def stored_check(aligner: Any) -> AlignmentCheck:
     """Return what is known of a fitted aligner, or check it now."""
     return vars(aligner).get("_check") or alignment_check(aligner)
-
-
-def _check_lengths(name: str, given: Any, lengths: list[int]) -> None:
-    """Refuse what is not one entry per sample of every subject."""
-    if given is None:
-        return
-    if len(given) != len(lengths):
-        raise InputError(
-            f"{name} of alignment_check has {len(given)} entries for {len(lengths)} "
-            "subjects. Give a list for each."
-        )
-    for i, (own, n) in enumerate(zip(given, lengths, strict=True)):
-        if np.ndim(own) == 0 or len(own) != n:
-            raise InputError(
-                f"{name}[{i}] of alignment_check does not have one entry for each of "
-                f"the {n} aligning samples of subject {i}."
-            )
 
 
 def count_holding(
@@ -299,11 +281,7 @@ def count_holding(
 
 
 def _check_halves(
-    codes: list[Codes],
-    runs: list[Any] | None,
-    full: list[Matrix],
-    fit: Any,
-    draws: tuple[int, int],
+    codes: list[Codes], runs: Any, full: list[Matrix], fit: Any, draws: Draws
 ) -> AlignmentCheck:
     folds, features = cross_fit(codes, runs, full, fit)
     test = permutation_test(folds, *draws)
@@ -319,11 +297,7 @@ def _check_halves(
 
 
 def _check_pieces(
-    aligner: Any,
-    subjects: list[Any],
-    y: list[Any] | None,
-    runs: list[Any] | None,
-    draws: tuple[int, int],
+    aligner: Any, subjects: list[Any], y: Any, runs: Any, draws: Draws
 ) -> AlignmentCheck:
     """Check every piece by itself; the same signs for all, so that they compare."""
     import pandas as pd
@@ -361,12 +335,12 @@ def _check_pieces(
 
 
 def check_local(
-    aligner: Any, X: list[Any], y: Any, runs: list[Any], draws: tuple[int, int]
+    aligner: Any, X: list[Any], y: Any, runs: list[Any], draws: Draws
 ) -> AlignmentCheck:
     """Fit an aligner to one piece of the brain and check it, in a worker."""
-    local, (n_permutations, random_state) = fit_piece(aligner, X, y, runs), draws
+    local = fit_piece(aligner, X, y, runs)
     known = None if hasattr(local, "graph_") else y
-    how: Any = {"n_permutations": n_permutations, "random_state": random_state}
+    how: Any = dict(zip(("n_permutations", "random_state"), draws, strict=True))
     return replace(alignment_check(local, y=known, **how), features=None)
 
 

@@ -41,10 +41,10 @@ FEW = 20  # held-out samples of which all are judged
 
 
 class Fold(NamedTuple):
-    """Held-out samples that are tested; all but the last have one entry per subject.
+    """Held-out samples that are tested; the first four have one entry per subject.
 
-    Components come in the order of the model of the other half. Rotating them to the
-    full model, which knows the held-out labels, would let these choose what is tested.
+    Components come in the order of the model of the other half: the full model knows
+    the held-out labels, which must not choose what is tested.
     """
 
     rows: Rows  # places in time
@@ -89,10 +89,7 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
 
 
 def _by_run(codes: list[Codes], runs: list[Codes]) -> list[Mask] | None:
-    """Take every other run, or two by two, or early and late ones; None if one has one.
-
-    The first of these ways by which most groups are in both halves.
-    """
+    """Take every other run, two by two, or late ones: where most groups are in both."""
     if min(int(r.max(initial=0)) for r in runs) < 1:
         return None
     best, most = None, -1
@@ -148,8 +145,7 @@ def _cut(groups: Codes, rows: NDArray[np.intp]) -> int:
 def rows_to_test(codes: Codes, rows: NDArray[np.intp], runs: Codes) -> NDArray[np.intp]:
     """Return which held-out rows to test: with a group, and not next to aligning ones.
 
-    Responses are slow: a held-out sample next to an aligning one is half known. Those
-    of another run are not next to it.
+    Responses are slow: a held-out sample next to an aligning one is half known.
     """
     chosen = codes[rows] != NO_GROUP
     n = int(chosen.sum())
@@ -167,10 +163,7 @@ def rows_to_test(codes: Codes, rows: NDArray[np.intp], runs: Codes) -> NDArray[n
 
 
 def stretches_of(codes: Codes, runs: Codes) -> Rows:
-    """Return the samples of each run, or all as one stretch if no run has two groups.
-
-    What is removed from a stretch, and compared within it, is then not the group.
-    """
+    """Return the samples of each run; all as one if no run has two groups."""
     known = codes != NO_GROUP
     own = [np.flatnonzero(runs == run) for run in dict.fromkeys(runs.tolist())]
     if not any(np.unique(codes[rows[known[rows]]]).size > 1 for rows in own):
@@ -209,9 +202,9 @@ def _n_left(stretches: Rows) -> int:
 def cross_fit(
     codes: list[Codes], runs: list[Any] | None, full: list[Matrix], fit: Fit
 ) -> tuple[list[Fold], list[Matrix]]:
-    """Hold out either half; return both folds, and features of all samples to look at.
+    """Hold out either half; return both folds, and the features of all samples.
 
-    To look at they are rotated to `full`, those of the model of all samples.
+    The features are rotated to `full`, those of the model of all samples.
     """
     known = None if runs is None else _encode_runs(runs)
     halves = halves_of(codes, known)

@@ -133,13 +133,8 @@ class Parcelwise(PiecewiseAligner):
 
     Each parcel :math:`p` gets its own fit of an aligner, with maps :math:`W_{ip}`; the
     shared features of a sample are those of all parcels, one after the other,
-
-    .. math:: \bigl( x_{i1} W_{i1}, \dots, x_{iP} W_{iP} \bigr),
-
-    so that no feature mixes voxels of different parcels, and large brains become many
-    small problems. The map of a subject is block diagonal. ``predict_subject`` and
-    ``inverse_transform`` give whole-brain voxel patterns, which other packages call a
-    piecewise alignment.
+    :math:`( x_{i1} W_{i1}, \dots, x_{iP} W_{iP} )`: the map of a subject is block
+    diagonal. Other packages call this a piecewise alignment.
 
     Parameters
     ----------
@@ -150,8 +145,7 @@ class Parcelwise(PiecewiseAligner):
         A label per voxel, the same for all subjects or one array per subject (then
         parcels are matched by label, and voxel counts may differ). Or an atlas image
         (nibabel; also what nilearn's fetchers give), for subjects that know their
-        volume: each voxel gets the label at its position, nearest neighbour. 0, None
-        and the empty string are background.
+        volume. 0, None and the empty string are background.
     min_voxels : int, default=2
         Parcels with fewer voxels in any subject are skipped.
     n_jobs : int, optional
@@ -173,16 +167,14 @@ class Parcelwise(PiecewiseAligner):
     feature_parcels_ : ndarray of shape (n_components,)
         The label of the parcel that each shared feature belongs to.
     skipped_ : dict
-        Label of each skipped parcel, and why: too few voxels, constant ones, or another
-        error of the aligner.
+        Label of each skipped parcel, and why.
     aligners_ : list
         What a new subject joins, one per parcel.
 
     Notes
     -----
-    Time and memory are those of the aligner, summed over parcels; beside the data, one
-    parcel of all subjects is held at a time per job. Voxels outside all parcels have no
-    weight, and ``inverse_transform`` gives their mean.
+    Time and memory are those of the aligner, summed over parcels. Voxels outside all
+    parcels have no weight, and ``inverse_transform`` gives their mean.
 
     References
     ----------
@@ -240,10 +232,8 @@ class Parcelwise(PiecewiseAligner):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_voxels), or a Subject
-            Samples of the new subject.
-        y : array-like, optional
-            What is known of them, as in :meth:`fit`.
+        X, y
+            Samples of the new subject, and what is known of them.
         parcels : array of shape (n_voxels,), or image, optional
             Its parcels; needed if those of the others differ from subject to subject.
 

@@ -31,7 +31,6 @@ from brainweave._core.validation import (
 from brainweave._core.workers import WarningCollector, blas_threads, on_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.signatures import N_SIGNATURES, signed_sums
 
 Columns = NDArray[np.intp]
@@ -45,9 +44,6 @@ _COLLECTOR = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
 NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
-
-
-# -- where the voxels of each subject are ----------------------------------------------
 
 
 def _depth(value: Any) -> int:
@@ -100,9 +96,6 @@ def voxel_positions(space: Any, name: str, remedy: str) -> Positions:
     return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
 
 
-# -- one piece, in a worker ------------------------------------------------------------
-
-
 class Pieces(NamedTuple):
     """The pieces of the brain: their names, and per subject the voxels of each."""
 
@@ -147,22 +140,17 @@ def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
     return joined.detach()
 
 
-class Outcome(NamedTuple):
-    """A result, or why there is none, and the warnings on the way."""
+def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Run one piece on one thread, so that n_jobs cannot change a bit of the result.
 
-    result: Any
-    reason: str | None
-    warned: list[tuple[type[Warning], str]]
-
-
-def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
-    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
+    Return the result, or None and why there is none; and the warnings on the way.
+    """
     # in another process warnings are not collected yet, and BLAS has its threads
     with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
-            return Outcome(function(*arguments), None, warned)
+            return function(*arguments), None, warned
         except LOCAL_ERRORS as error:
-            return Outcome(None, str(error), warned)
+            return None, str(error), warned
 
 
 def _catch_warnings() -> AbstractContextManager[None]:
@@ -170,9 +158,6 @@ def _catch_warnings() -> AbstractContextManager[None]:
     main = threading.current_thread() is threading.main_thread()
     can = main and not _COLLECTOR.is_installed
     return _COLLECTOR.installed() if can else nullcontext()
-
-
-# -- all pieces ------------------------------------------------------------------------
 
 
 class PieceLog:
@@ -183,37 +168,33 @@ class PieceLog:
         self.skipped: dict[Any, str] = {}
         self._warned: dict[type[Warning], dict[Any, str]] = {}
 
-    def add(self, name: Any, outcome: Outcome) -> None:
-        """Record an outcome."""
+    def add(self, name: Any, reason: str | None, warned: Iterable[Any] = ()) -> None:
+        """Record why a piece was skipped, if it was, and what was warned of."""
         self.total += 1
-        if outcome.reason is not None:
-            self.skipped[name] = outcome.reason
-        for category, text in outcome.warned:
+        if reason is not None:
+            self.skipped[name] = reason
+        for category, text in warned:
             self._warned.setdefault(category, {}).setdefault(name, text)
 
-    def _example(self, texts: dict[Any, str]) -> str:
+    def _tell(self, start: str, texts: dict[Any, str]) -> str:
         name, text = next(iter(texts.items()))
-        return f"{self.what.capitalize()} {name}: {text}"
+        counted = start.format(f"{self.total} {self.what}s")
+        return f"{counted} {self.what.capitalize()} {name}: {text}"
 
     def check_some_left(self) -> None:
         """Refuse if nothing could be aligned."""
         if self.skipped and len(self.skipped) == self.total:
             raise InputError(
-                f"None of the {self.total} {self.what}s could be aligned. "
-                f"{self._example(self.skipped)}"
+                self._tell("None of the {} could be aligned.", self.skipped)
             )
 
     def warn(self) -> None:
         """Warn once of each kind."""
-        if self.skipped:
-            warn_user(
-                f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
-                f"see skipped_. {self._example(self.skipped)}",
-                SkippedWarning,
-            )
+        if n := len(self.skipped):
+            start = f"{n} of {{}} were skipped; see skipped_."
+            warn_user(self._tell(start, self.skipped), SkippedWarning)
         for category, texts in self._warned.items():
-            count = f"In {len(texts)} of {self.total} {self.what}s."
-            warn_user(f"{count} {self._example(texts)}", category)
+            warn_user(self._tell(f"In {len(texts)} of {{}}.", texts), category)
 
 
 @dataclass(eq=False, repr=False)
@@ -285,7 +266,7 @@ class PiecewiseAligner(BaseAligner):
                 numbers.append(k)
                 continue
             few = f"X[{i}] has {size} voxel(s) in it, fewer than min_voxels={least}."
-            log.add(name, Outcome(None, few, []))
+            log.add(name, few)
         pairs = list(zip(arrays, columns, strict=True))
         tasks = (
             (self.aligner, [x[:, own[k]] for x, own in pairs], *arguments)
@@ -340,11 +321,11 @@ class PiecewiseAligner(BaseAligner):
             calls = ((function, *task) for task in tasks)
             outcomes = on_workers(try_piece, calls, n_jobs)
             try:
-                for k, outcome in zip(numbers, outcomes, strict=True):
+                for k, (result, *told) in zip(numbers, outcomes, strict=True):
                     tick()
-                    log.add(names[k], outcome)
-                    if outcome.reason is None:
-                        yield k, outcome.result
+                    log.add(names[k], *told)
+                    if told[0] is None:
+                        yield k, result
             finally:
                 # after an error joblib would warn of pieces that were fitted in vain
                 with warnings.catch_warnings():
@@ -368,19 +349,13 @@ class PiecewiseAligner(BaseAligner):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle everything but a progress callback, which belongs to its session."""
         state = super().__getstate__()
-        if callable(state.get("progress")):
-            state = {**state, "progress": False}
-        return state
+        return {**state, "progress": False} if callable(self.progress) else state
 
 
 def read_samples(subject: Any, name: str) -> Any:
     """Return the samples of a subject, refusing what has no voxels or shape."""
-    if isinstance(subject, SubjectBasis):
-        raise TypeError(
-            f"{name} is a SubjectBasis of all voxels; pieces need the samples x voxels "
-            "themselves. Pass the array."
-        )
-    samples = subject.data() if hasattr(subject, "labels") else subject
+    own = hasattr(subject, "labels") and hasattr(subject, "data")
+    samples = subject.data() if own else subject
     check_shape(samples, name)
     return samples
 

@@ -58,10 +58,7 @@ class SearchlightMap(WeightMap):
 
 
 class BlockPattern:
-    """The entries of a sparse matrix that blocks reach, blocks being neighbourhoods.
-
-    Block k has the rows ``rows[k]`` and the columns ``columns[k]``.
-    """
+    """The entries of a sparse matrix that blocks ``rows[k]`` x ``columns[k]`` reach."""
 
     def __init__(
         self, rows: list[Columns], columns: list[Columns], shape: tuple[int, int]
@@ -158,14 +155,12 @@ class Searchlight(PiecewiseAligner):
 
     .. math:: T_i[\cdot, u] = \frac{1}{n_u} \sum_{s \ni u} (W_{is} P_{rs})[\cdot, u],
 
-    so that values do not grow with the number of neighbourhoods. The shared features
-    are the standardised voxels of the reference: local structure stays where it is.
+    and the shared features are the standardised voxels of the reference.
 
     Parameters
     ----------
     aligner : aligner
-        Fitted anew to each neighbourhood; its kernel must be linear. Its parameters can
-        be set through this one, as in ``set_params(aligner__n_components=5)``.
+        Fitted anew to each neighbourhood; its kernel must be linear.
     radius : float, optional
         Neighbourhoods are all voxels within this distance of a centre, in the units of
         the coordinates (mm for volumes).
@@ -197,25 +192,22 @@ class Searchlight(PiecewiseAligner):
         Number of each skipped neighbourhood, and why.
     n_searchlights_ : int
         Neighbourhoods that were aligned.
-    neighborhoods_ : list of ndarray
-        The neighbourhoods in the reference.
-    centers_ : ndarray or None
-        Positions of the centres, if there was a radius.
+    neighborhoods_, centers_
+        The neighbourhoods in the reference, and where their centres are, if there was a
+        radius.
     joinable_, aligners_, reference_maps_ : list
         Numbers of the neighbourhoods that a new subject can join, what it joins there,
         and the local map of the reference; empty without ``keep_local``.
 
     Notes
     -----
-    With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory
-    for pairs of voxels that are neighbours' neighbours; they are summed as they come,
-    in place. The fits take what the aligner takes, N times.
+    With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory;
+    the fits take what the aligner takes, N times.
 
     References
     ----------
-    Guntupalli, J. S., Hanke, M., Halchenko, Y. O., Connolly, A. C., Ramadge, P. J., &
-    Haxby, J. V. (2016). A model of representational spaces in human cortex. Cerebral
-    Cortex 26.
+    Guntupalli, J. S., et al. (2016). A model of representational spaces in human
+    cortex. Cerebral Cortex 26.
 
     Examples
     --------
@@ -311,10 +303,8 @@ class Searchlight(PiecewiseAligner):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_voxels), or a Subject
-            Samples of the new subject.
-        y : array-like, optional
-            What is known of them, as in :meth:`fit`.
+        X, y
+            Samples of the new subject, and what is known of them.
         neighborhoods, coordinates : optional
             Those of the new subject, if its voxels are not those of the reference.
 
@@ -332,35 +322,33 @@ class Searchlight(PiecewiseAligner):
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
+            known, owner = self.neighborhoods_, self._owner
             if neighborhoods is not None:
-                (own,) = given_neighborhoods([neighborhoods], [n], owner=self._owner)
-            elif self.centers_ is not None and (coordinates is not None or space):
-                (at,) = coordinates_per_subject(
-                    coordinates, [n], [space], owner=self._owner
-                )
-                own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
-            elif n == self.n_components_:
-                own = self.neighborhoods_
-            else:
-                raise InputError(
-                    f"The new subject has {n} voxels, the reference "
-                    f"{self.n_components_}: pass its coordinates, or its neighborhoods."
-                )
-            if len(own) != len(self.neighborhoods_):
-                raise InputError(
-                    f"The new subject has {len(own)} neighborhoods, the others "
-                    f"{len(self.neighborhoods_)}; they must correspond one by one."
-                )
-            return own
+                (own,) = given_neighborhoods([neighborhoods], [n], owner=owner)
+                if len(own) != len(known):
+                    raise InputError(
+                        f"The new subject has {len(own)} neighborhoods, the others "
+                        f"{len(known)}; they must correspond one by one."
+                    )
+                return own
+            if self.centers_ is not None and (coordinates is not None or space):
+                (at,) = coordinates_per_subject(coordinates, [n], [space], owner=owner)
+                return neighborhoods_within(at, self.centers_, float(self.radius or 0))
+            if n == self.n_components_:
+                return known
+            raise InputError(
+                f"The new subject has {n} voxels, the reference {self.n_components_}: "
+                "pass its coordinates, or its neighborhoods."
+            )
 
-        names, reference = list(range(len(self.neighborhoods_))), self.reference_maps_
-        own, maps, settings = self._join_pieces(X, y, self.joinable_, names, columns_of)
-        (builder,) = map_builders(
-            *([own], [settings["mean"].size], self.neighborhoods_, self.n_components_)
-        )
-        for k, known in zip(self.joinable_, reference, strict=True):
+        common, numbers = self.neighborhoods_, list(range(len(self.neighborhoods_)))
+        found = self._join_pieces(X, y, self.joinable_, numbers, columns_of)
+        own, maps, settings = found
+        n_voxels, n_common = [settings["mean"].size], self.n_components_
+        (builder,) = map_builders([own], n_voxels, common, n_common)
+        for k, reference in zip(self.joinable_, self.reference_maps_, strict=True):
             if k in maps:
-                builder.add(k, maps[k], known)
+                builder.add(k, maps[k], reference)
         return builder.build(settings)
 
     def _misfits(self) -> Iterator[str]:
@@ -375,16 +363,13 @@ class Searchlight(PiecewiseAligner):
             yield "has other centers than neighborhoods"
 
 
-# -- neighbourhoods --------------------------------------------------------------------
-
-
 def neighborhoods_within(
     coordinates: Positions, centers: Positions, radius: float
 ) -> list[Columns]:
     """Return the voxels within a radius of each centre, sorted."""
-    tree = cKDTree(coordinates)
     # a hair more, so that rounding does not decide over voxels on the sphere
-    found = tree.query_ball_point(centers, radius * (1 + 1e-9), return_sorted=True)
+    radius *= 1 + 1e-9
+    found = cKDTree(coordinates).query_ball_point(centers, radius, return_sorted=True)
     return [np.asarray(voxels, dtype=np.intp) for voxels in found]
 
 
@@ -392,28 +377,25 @@ def given_neighborhoods(
     given: Any, n_voxels: list[int], *, owner: str
 ) -> list[list[Columns]]:
     """Return a list of neighbourhoods per subject, from one for all or one for each."""
+
+    def checked(own: Any, v: int) -> list[Columns]:
+        named = ((f"neighborhood {k}", part) for k, part in enumerate(own))
+        return [np.unique(check_indices(*part, v, what="voxel")) for part in named]
+
     n = len(n_voxels)
-    if PER_SUBJECT["neighborhoods"](given):
-        listed = one_per_subject("neighborhoods", given, n, owner=owner)
-    elif len(set(n_voxels)) > 1:
-        raise InputError(
-            f"One list of neighborhoods serves subjects with the same voxels; these "
-            f"have {n_voxels}. Give one list per subject."
-        )
-    else:
-        listed = [given]
-    lists = [
-        [
-            np.unique(check_indices(f"neighborhood {k}", part, v, what="voxel"))
-            for k, part in enumerate(own)
-        ]
-        for own, v in zip(listed, n_voxels, strict=False)
-    ]
-    lists = lists if len(lists) == n else lists * n
-    counts = [len(part) for part in lists]
+    if not PER_SUBJECT["neighborhoods"](given):
+        if len(set(n_voxels)) > 1:
+            raise InputError(
+                f"The subjects have {n_voxels} voxels, but one list of neighborhoods. "
+                "Give one list per subject."
+            )
+        return [checked(given, n_voxels[0])] * n
+    listed = one_per_subject("neighborhoods", given, n, owner=owner)
+    lists = [checked(own, v) for own, v in zip(listed, n_voxels, strict=True)]
+    counts = [len(own) for own in lists]
     if len(set(counts)) > 1:
         raise InputError(
-            f"The subjects have {counts} neighborhoods; they must correspond one by "
+            f"The subjects have {counts} neighborhoods, which must correspond one by "
             "one."
         )
     return lists

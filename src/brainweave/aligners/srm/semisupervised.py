@@ -7,7 +7,6 @@ majorised at :math:`Q` by a linear function whose minimum is the polar factor of
 :math:`\tau Q - \nabla`: no step can rise, and :math:`\tau` is found by trial.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -23,6 +22,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels, encode_new_labels
 from brainweave._core.validation import check_number
 from brainweave._core.workers import subject_threads
+from brainweave.aligners.base import Who
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
@@ -178,9 +178,8 @@ class SemiSupervisedSRM(FromRandomStart):
     n_components : int, default=10
         Number of shared features K.
     alpha : float in (0, 1), default=0.5
-        Weight of the labels against the time-locked samples. The distance from the
-        shared response grows with the number of voxels, the loss does not: with many
-        voxels, values near 1 or a small ``gamma`` are needed for labels to matter.
+        Weight of the labels against the time-locked samples. With many voxels, values
+        near 1 or a small ``gamma`` are needed for labels to matter.
     gamma : float > 0, default=1
         Regularisation of the classifier.
     max_iter : int, default=200
@@ -201,10 +200,8 @@ class SemiSupervisedSRM(FromRandomStart):
         R, columns in order of decreasing variance, signs fixed.
     classes_ : ndarray
         The labels, sorted.
-    theta_ : ndarray of shape (K, n_classes)
-        Weights of the classifier.
-    bias_ : ndarray of shape (n_classes,)
-        Its intercepts.
+    theta_, bias_ : ndarray of shape (K, n_classes) and (n_classes,)
+        Weights and intercepts of the classifier.
     labels_locked_ : bool
         Whether labelled samples are locked in time, since all samples are labelled.
     objective_history_, n_iter_, converged_
@@ -325,17 +322,13 @@ class SemiSupervisedSRM(FromRandomStart):
         self._set_convergence(iterations)
         return [s.Q @ turn for s in subjects]
 
-    def predict(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[Any]]:
+    def predict(self, X: Any, subjects: Who = None) -> list[NDArray[Any]]:
         """Return the most probable label of each sample.
 
         Parameters
         ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            Samples of fitted subjects.
-        subjects : sequence of int or str, optional
-            Which fitted subject each entry of X belongs to, as in :meth:`transform`.
+        X, subjects
+            As in :meth:`transform`.
 
         Returns
         -------
@@ -344,13 +337,7 @@ class SemiSupervisedSRM(FromRandomStart):
         return [self.classify(f) for f in self.transform(X, subjects)]
 
     def classify(self, features: Any) -> NDArray[Any]:
-        """Return the labels of shared features, of any subject, also of a new one.
-
-        Parameters
-        ----------
-        features : array of shape (n_samples, n_components)
-            What :meth:`transform` gives, or the map of a new subject.
-        """
+        """Return the labels of shared features, (n_samples, K), of any subject."""
         check_is_fitted(self, "maps_")
         logits = to_numpy(features) @ self.theta_ + self.bias_
         return self.classes_[logits.argmax(axis=1)]
