@@ -234,12 +234,6 @@ class RegularizedHyperalignment(Hyperalignment):
     def _learns_from_labels(self) -> bool:  # type: ignore[override]
         return isinstance(self.alpha, str) and self.alpha == "auto"
 
-    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        if not self._learns_from_labels:
-            hint = "It goes from 0 (CCA) to 1 (hyperalignment), or is 'auto'."
-            check_number("alpha", self.alpha, "[0, 1]", owner=self._owner, hint=hint)
-        super()._check_subjects(subjects, y)
-
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         if self._learns_from_labels:
             # the whitening is that of a ridge alpha / (1 - alpha)
@@ -250,7 +244,10 @@ class RegularizedHyperalignment(Hyperalignment):
             ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
             self.alpha_ = ridge / (1 + ridge)
         else:
-            self.alpha_, self.alpha_by_ = float(self.alpha), "given"
+            hint = "It goes from 0 (CCA) to 1 (hyperalignment), or is 'auto'."
+            owner, self.alpha_by_ = self._owner, "given"
+            alpha = check_number("alpha", self.alpha, "[0, 1]", owner=owner, hint=hint)
+            self.alpha_ = float(alpha)
         return super()._solve(bases, y)
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:

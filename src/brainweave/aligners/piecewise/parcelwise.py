@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -275,16 +276,11 @@ def parcel_labels(
     parcels: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
 ) -> list[Labels]:
     """Return one array of labels per subject, from any of the ways to give them."""
-    if parcels is None:
-        raise InputError(
-            f"{owner} needs parcels: a label per voxel, one such array per subject, or "
-            "an atlas image."
-        )
     parcels = getattr(parcels, "maps", parcels)  # what nilearn's fetchers return
-    if isinstance(parcels, str) or hasattr(parcels, "__fspath__"):
+    if parcels is None or isinstance(parcels, (str, PathLike)):
         raise TypeError(
-            f"parcels of {owner} must be labels or a loaded image; got the path "
-            f"{parcels!r}. Load it: nibabel.load(path)."
+            f"parcels of {owner} must be a label per voxel, an array per subject, "
+            f"or an atlas image; got {parcels!r}. Load a file by nibabel.load(path)."
         )
     if hasattr(parcels, "affine") and hasattr(parcels, "dataobj"):
         return [labels_at(parcels, s, f"X[{i}]") for i, s in enumerate(spaces)]
