@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from sklearn.neighbors import NearestCentroid
 
 import brainweave as bw
-from brainweave.aligners.base import BaseAligner
+from aligners.test_conformance import exported_aligners
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, Matching, Reconstruction
 from evaluation_studies import CountedArray, study_lists
@@ -25,12 +25,7 @@ NEEDS = {
     "KernelHyperalignment": lambda: bw.KernelHyperalignment(2, kernel="linear"),
     "GDMCV": lambda: bw.GDMCV(energies=(0.5, 0.9), n_components=2),
 }
-ALIGNERS = sorted(
-    name
-    for name in bw.__all__
-    if isinstance(getattr(bw, name), type)
-    and issubclass(getattr(bw, name), BaseAligner)
-)
+ALIGNERS = sorted(exported_aligners())
 
 
 def make(name):

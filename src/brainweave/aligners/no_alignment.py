@@ -1,4 +1,4 @@
-"""No alignment at all: the row of every comparison that the others have to beat."""
+"""No alignment at all, which all other methods have to beat."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -86,9 +86,8 @@ class NoAlignment(BaseAligner):
     r"""Standardise every voxel and align nothing.
 
     The features of a sample are its voxels, :math:`(x - \mu_i) / \sigma_i`, with the
-    mean and deviation of the aligning samples of subject i. This is the comparison's
-    plain row: subjects share a space only as far as anatomy aligned them, so they must
-    have the same voxels.
+    mean and deviation of the aligning samples of subject i. Subjects share a space only
+    as far as anatomy aligned them, so they must have the same voxels.
 
     Parameters
     ----------
@@ -101,14 +100,8 @@ class NoAlignment(BaseAligner):
     Attributes
     ----------
     maps_ : list of VoxelMap
-        One map per subject.
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to other aligners.
-
-    Notes
-    -----
-    Time O(M n^2 v) for M subjects with n samples and v voxels, since the bases that
-    other aligners can go on with are made too; memory O(M n^2) beside the result.
 
     Examples
     --------
@@ -129,14 +122,8 @@ class NoAlignment(BaseAligner):
         return set()
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        for i, b in enumerate(bases):
-            if b.n_voxels != bases[0].n_voxels:
-                raise InputError(
-                    f"X[{i}] has {b.n_voxels} voxels, X[0] has {bases[0].n_voxels}; "
-                    f"{self._owner} compares voxel by voxel and needs equal counts. "
-                    "Use one mask for all subjects, or an aligner such as SRM or GDM."
-                )
-        return [np.empty((b.n_voxels, 0)) for b in bases]
+        self.n_components_ = bases[0].n_voxels
+        return [self._solve_new(basis, None) for basis in bases]
 
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
@@ -149,7 +136,8 @@ class NoAlignment(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:
             raise InputError(
-                f"{basis.name} has {basis.n_voxels} voxels; the others have "
-                f"{self.n_components_}. Use one mask for all subjects."
+                f"{basis.name} has {basis.n_voxels} voxels, the others have "
+                f"{self.n_components_}; {self._owner} compares voxel by voxel. Use one "
+                "mask for all subjects, or an aligner such as SRM or GDM."
             )
         return np.empty((basis.n_voxels, 0))
