@@ -563,43 +563,6 @@ class Confounds:
             assert np.isfinite(columns).all()
 
 
-class OpenFmri:
-    """The tables of the layout before BIDS."""
-
-    def __init__(self, folder):
-        import nibabel as nib
-
-        self.root = folder / "ds"
-        rng = np.random.default_rng(0)
-        run = self.root / "sub001" / "BOLD" / "task001_run001"
-        run.mkdir(parents=True)
-        data = 100 + rng.normal(size=(4, 4, 4, 20)).astype("f4")
-        image = nib.Nifti1Image(data, np.eye(4))
-        image.header.set_zooms((3, 3, 3, 2.0))
-        image.header.set_xyzt_units("mm", "sec")
-        nib.save(image, run / "bold.nii.gz")
-        self.mask = nib.Nifti1Image(np.ones((4, 4, 4), np.uint8), np.eye(4))
-        self.good = {
-            "scan_key.txt": "TR 2.0\n",
-            "models/model001/condition_key.txt": "task001 cond001 a\n"
-            "task001 cond002 b\n",
-        }
-        for k in (1, 2):
-            where = "sub001/model/model001/onsets/task001_run001"
-            self.good[f"{where}/cond00{k}.txt"] = f"{4 * k} 4 1\n{8 + 8 * k} 4 1\n"
-
-    def try_one(self, rng):
-        for name, text in self.good.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        name = rng.choice(sorted(self.good))
-        changed = change_table(self.good[name], rng, rng.choice([" ", "\t"]))
-        (self.root / name).write_bytes(changed)
-        for subject in bw.load_openfmri(self.root, mask=self.mask):
-            assert np.isfinite(subject.data()).all()
-
-
 class Matlab:
     """MATLAB files, old and HDF5, as the child process reads them."""
 
@@ -737,7 +700,6 @@ PARSERS = {
     "events": Events,
     "confounds": Confounds,
     "bids": Bids,
-    "openfmri": OpenFmri,
     "matlab": Matlab,
     "labels": Labels,
 }

@@ -69,7 +69,6 @@ from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti
 from .study.formats.images import load_nifti as load_nifti
 from .study.formats.matlab import load_matlab as load_matlab
-from .study.formats.openfmri import load_openfmri as load_openfmri
 from .study.public import fetch_haxby as fetch_haxby
 from .study.public import fetch_openneuro as fetch_openneuro
 from .study.public import fetch_raider as fetch_raider

@@ -9,7 +9,6 @@ from .formats.images import load_cifti as load_cifti
 from .formats.images import load_gifti as load_gifti
 from .formats.images import load_nifti as load_nifti
 from .formats.matlab import load_matlab as load_matlab
-from .formats.openfmri import load_openfmri as load_openfmri
 from .formats.runs import Cleaning as Cleaning
 from .formats.runs import ImageSource as ImageSource
 from .formats.runs import Run as Run

@@ -38,7 +38,6 @@ _SOURCES = {
     "cifti": "CIFTI",
     "gifti": "GIfTI",
     "matlab": "MATLAB",
-    "openfmri": "OpenfMRI",
 }
 _SCALES = {
     "zscore": "z-scores of each voxel and run",

@@ -17,7 +17,7 @@ __all__ = ["load_study"]
 
 FORMATS = {
     **{"bids": "BIDS", "nifti": "NIfTI", "cifti": "CIFTI", "gifti": "GIfTI"},
-    **{"matlab": "MATLAB", "openfmri": "OpenfMRI", "study": "study"},
+    **{"matlab": "MATLAB", "study": "study"},
 }
 IMAGES = ("nifti", "cifti", "gifti")
 ENDINGS = {
@@ -32,10 +32,6 @@ _EVENTS = ("task", "space", "samples", "label", "ignore", "keep", "confounds")
 _NO_BIDS = dict.fromkeys(_EVENTS, "it needs a BIDS dataset.")
 USELESS: dict[str, dict[str, str]] = {
     "bids": {"labels": "BIDS datasets bring their labels in events files."},
-    "openfmri": {
-        "labels": "OpenfMRI datasets bring their labels in onset files.",
-        "space": "OpenfMRI datasets have no spaces.",
-    },
     **dict.fromkeys(IMAGES, _NO_BIDS),
 }
 
@@ -54,11 +50,11 @@ def load_study(
     Parameters
     ----------
     paths : path or sequence of paths
-        A BIDS, OpenfMRI or study folder, or the MATLAB, NIfTI, CIFTI or GIfTI files of
-        all subjects, whose names begin with their ids.
+        A BIDS or study folder, or the MATLAB, NIfTI, CIFTI or GIfTI files of all
+        subjects, whose names begin with their ids.
     format : str, default="auto"
-        "bids", "nifti", "cifti", "gifti", "matlab", "openfmri" or "study"; "auto" finds
-        out from the names of the files.
+        "bids", "nifti", "cifti", "gifti", "matlab" or "study"; "auto" finds out from
+        the names of the files.
     subjects : sequence of str, optional
         Ids of the subjects to read, with or without ``sub-``; by default all.
     labels : path, optional
@@ -96,11 +92,6 @@ def load_study(
         source = inputs[0]
     if kind == "study":
         return _open_study(source, given)
-    if kind == "openfmri" and "task" in given:
-        if not str(given["task"]).isdigit():
-            message = f"task must be a number; got {given['task']!r}."
-            raise InputError(message, parameter="task")
-        given["task"] = int(given["task"])
     if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
         given["labels"] = _read_labels(Path(labels))
     loader = getattr(brainweave, f"load_{kind}")
@@ -172,7 +163,7 @@ def _format_of(inputs: list[Path], form: str) -> str:
             return kind
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
-        patterns = {"study": "study.json", "bids": "sub-*", "openfmri": "sub[0-9]*"}
+        patterns = {"study": "study.json", "bids": "sub-*"}
         for kind, pattern in patterns.items():
             if any(folder.glob(pattern)):
                 return kind
@@ -185,8 +176,8 @@ def _format_of(inputs: list[Path], form: str) -> str:
             )
     raise InputError(
         f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
-        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor files that all end in "
-        ".mat, .nii, .nii.gz or .gii. Name it with format=..."
+        "BIDS (folders sub-...) nor files that all end in .mat, .nii, .nii.gz or .gii. "
+        "Name it with format=..."
     )
 
 
