@@ -464,7 +464,7 @@ class Bids:
     def __init__(self, folder):
         self.good, self.root = folder / "good", folder / "data"
         study = bw.simulate_study(n_subjects=2, n_voxels=20, n_runs=1, categories=2)
-        study.to_bids(self.good, raw=False, image_dtype="float32")
+        study.to_bids(self.good, raw=False)
         kinds = (".json", ".tsv", ".nii.gz")
         self.files = sorted(
             p.relative_to(self.good)
@@ -531,7 +531,7 @@ class Confounds:
         from brainweave.study.formats.bids import open_dataset
 
         study = bw.simulate_study(n_subjects=1, n_voxels=20, n_runs=1, categories=2)
-        study.to_bids(folder / "data", raw=False, image_dtype="float32")
+        study.to_bids(folder / "data", raw=False)
         self.dataset = open_dataset(folder / "data")
         (self.run,) = self.dataset.runs
         (self.table,) = self.dataset.images.rglob("*confounds_timeseries.tsv")

@@ -31,7 +31,7 @@ def bids(tmp_path_factory, execute):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=20),
     )
-    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(folder, raw=True, derivatives=False)
     return folder
 
 
@@ -72,7 +72,7 @@ def test_other_methods_end_in_a_verdict_too(tmp_path, execute):
     study = bw.simulate_study(
         n_subjects=3, n_voxels=60, categories=3, n_runs=2, own_sequence=False
     )
-    study.to_bids(tmp_path / "b", raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False)
     options = ("--method", "detsrm", "--n-components", "2", "--no-report", "-q")
     for level in ("participant", "group"):
         done = execute("run", tmp_path / "b", tmp_path / "o", level, *options)
@@ -219,7 +219,7 @@ def two_runs(tmp_path_factory):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=5),
     )
-    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(folder, raw=True, derivatives=False)
     return folder
 
 

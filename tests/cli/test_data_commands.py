@@ -25,7 +25,6 @@ def test_simulate_writes_the_study_of_the_library(study):
         n_voxels=(90, 120),
         categories=["cat", "dog", "house"],
         n_runs=2,
-        dtype="float64",
         settings=SimulationSettings(n_nuisance=20),
     )
     assert got.ids == want.ids

@@ -75,8 +75,8 @@ def simulate(
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
     from brainweave.study.formats.any_format import call_with, option_names
-    from brainweave.study.simulation.bids_writer import check_empty
-    from brainweave.study.simulation.simulate import simulate_study
+    from brainweave.study.formats.bids_writer import check_empty
+    from brainweave.study.simulation import simulate_study
 
     console: Console = context.obj
     if bids:
@@ -98,14 +98,11 @@ def simulate(
         "n_voxels": None if n_voxels is None else _parse_voxels(n_voxels),
         "random_state": random_state,
     }
-    options = {"dtype": "float32", **c.with_params(options, params)}
-    dtype = options["dtype"]
     with console.stage("Simulating"):
-        study = call_with(simulate_study, **options)
+        study = call_with(simulate_study, **c.with_params(options, params))
     if bids:
-        image_dtype = dtype if dtype in ("float32", "float64") else "float32"
         with console.stage("Writing BIDS files"):
-            study.to_bids(out, image_dtype=image_dtype)
+            study.to_bids(out)
     else:
         files.save_study(study, out, console, overwrite=overwrite)
     _print_summary(console, out, study)
