@@ -192,7 +192,7 @@ WRONG = [
     ((*TASK, "--participant-label", "01", "--participant-label", "07"), 1, "07"),
     ((*TASK, "--label", "category"), 1, "category"),
     ((*TASK, "--samples", "betas"), 2, "--samples"),
-    ((*TASK, "--param", "overlap=first"), 2, "overlap"),
+    ((*TASK, "--param", "overlap=first"), 2, "no option 'overlap'"),
     ((*TASK, "--confounds", "everything"), 1, "everything"),
     (
         (*TASK, "--confounds", "simple", "--confounds", "motion"),

@@ -151,12 +151,12 @@ def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
 
     paths, masks = files
     confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))], "b": None}
-    how = Cleaning(detrend=True, standardize="zscore")
+    how = Cleaning(standardize="zscore")
     study = load_nifti(paths, mask=masks, confounds=confounds, cleaning=how)
     raw = apply_mask(str(paths["a"][1]), str(masks["a"]))
     expected = clean(
         raw,
-        detrend=True,
+        detrend=False,
         standardize="zscore_sample",
         confounds=confounds["a"][1],
         t_r=None,
@@ -387,9 +387,9 @@ def test_a_file_cut_in_its_header_is_named(rng, tmp_path):
         load_nifti({"a": path}, mask=make_mask(rng))
 
 
-@pytest.mark.parametrize("ending", [".nii.gz", ".nii.bz2", ".mgz", ".img.gz"])
+@pytest.mark.parametrize("ending", [".nii.gz", ".nii.bz2", ".mgz"])
 def test_a_compressed_image_with_one_flipped_bit_is_refused(rng, tmp_path, ending):
-    kind = {".mgz": nib.MGHImage, ".img.gz": nib.Nifti1Pair}.get(ending)
+    kind = {".mgz": nib.MGHImage}.get(ending)
     data = rng.normal(100, 10, (*SHAPE, 12)).astype(np.float32)
     path = tmp_path / f"run{ending}"
     nib.save((kind or nib.Nifti1Image)(data, AFFINE), path)
@@ -415,16 +415,12 @@ def test_a_compressed_image_with_one_flipped_bit_is_refused(rng, tmp_path, endin
         refuses(content[:-n_cut])
 
 
-def test_the_damaged_header_of_a_pair_and_a_damaged_mask_are_refused(rng, tmp_path):
-    path = tmp_path / "run.img.gz"
-    nib.save(nib.Nifti1Pair(np.ones((*SHAPE, 3), np.float32), AFFINE), path)
-    nib.save(make_mask(rng), tmp_path / "mask.nii.gz")
-    for name, told in (("run.hdr.gz", "run.img"), ("mask.nii.gz", "mask.nii")):
-        content = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(content[:-8] + b"\1" * 8)
-        with pytest.raises(StudyError, match=rf"{told}.gz' is not a readable image"):
-            load_nifti({"a": path}, mask=tmp_path / "mask.nii.gz")
-        (tmp_path / name).write_bytes(content)
+def test_a_damaged_mask_is_refused(rng, tmp_path):
+    path = tmp_path / "mask.nii.gz"
+    nib.save(make_mask(rng), path)
+    path.write_bytes(path.read_bytes()[:-8] + b"\1" * 8)
+    with pytest.raises(StudyError, match=r"mask.nii.gz' is not readable"):
+        load_nifti({"a": make_volume(rng)}, mask=path)
 
 
 def test_a_mask_is_not_computed_from_a_damaged_image(rng, tmp_path):
@@ -455,21 +451,6 @@ def test_a_compressed_image_is_decompressed_once(rng, tmp_path, monkeypatch):
     assert whole <= n_bytes < 1.5 * whole  # and a bit, to know the kind of image
 
 
-def test_what_follows_the_data_is_read_with_a_bound(rng, tmp_path, monkeypatch):
-    from brainweave.study import spaces
-
-    path = tmp_path / "run.nii.gz"
-    nib.save(make_volume(rng), path)
-    content = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(content + bytes(2**12)))
-    study = load_nifti({"a": path}, mask=make_mask(rng))
-    assert study["a"].data().size
-    monkeypatch.setattr(spaces, "_CHUNK", 2**10)
-    monkeypatch.setattr(spaces, "_MOST_SURPLUS", 2**11)
-    with pytest.raises(StudyError, match=r"run.nii.gz' goes on for more than"):
-        study["a"].data()
-
-
 @pytest.mark.parametrize("value", [1.6e37, -3e12])
 def test_magnitudes_that_no_image_has_are_refused_by_name(rng, tmp_path, value):
     image, mask = make_volume(rng), make_mask(rng)
@@ -489,7 +470,7 @@ def test_missing_and_foreign_files_are_named(rng, tmp_path):
     with pytest.raises(StudyError, match=r"no file '.*gone.nii.gz'"):
         load_nifti({"a": tmp_path / "gone.nii.gz"}, mask=mask)
     (tmp_path / "notes.nii.gz").write_bytes(gzip.compress(b"not an image" * 99))
-    with pytest.raises(StudyError, match=r"notes.nii.gz' is not a readable image"):
+    with pytest.raises(StudyError, match=r"notes.nii.gz' is not readable"):
         load_nifti({"a": tmp_path / "notes.nii.gz"}, mask=mask)
 
 
@@ -640,7 +621,6 @@ def test_cifti_structures_can_be_chosen(rng, tmp_path):
     study = load_cifti(
         {"a": tmp_path / "x.dtseries.nii"},
         structures=["cortex_left"],
-        cleaning=Cleaning(detrend=True),
     )
     assert study["a"].data().shape == (6, 10)
     image = to_image(study["a"].space, np.arange(10.0))
@@ -860,9 +840,11 @@ def test_volumes_can_be_chosen_by_a_mask(rng):
 def test_segments_are_cleaned_by_themselves_and_keep_their_places(rng):
     image, space = make_volume(rng, 8), VolumeSpace(make_mask(rng))
     segments = np.array([1, 2, 1, 2, 1, 2, 1, 2])
-    values = read_run(Run(image, segments=segments), space, Cleaning(detrend=True))
+    values = read_run(
+        Run(image, segments=segments), space, Cleaning(standardize="zscore")
+    )
     alone = read_run(Run(image), space)[segments == 2]
-    want = clean(alone, detrend=True, standardize=None)
+    want = clean(alone, detrend=False, standardize="zscore_sample")
     assert_allclose(values[segments == 2], want, atol=1e-4)
 
 
@@ -902,7 +884,7 @@ def test_values_of_any_real_type_become_an_image(rng, dtype):
 
 
 def test_reading_that_needs_too_much_memory_is_said():
-    said = r"does not fit into memory .*check its shape"
+    said = r"does not fit into memory .*Check the shape"
     with pytest.raises(StudyError, match=said), reading("bold.nii"):
         raise MemoryError
 

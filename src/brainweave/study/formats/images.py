@@ -7,8 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
+from nibabel.spatialimages import SpatialImage
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_tr
@@ -25,6 +25,7 @@ from brainweave.study.spaces import (
     image_name,
     load_image,
     reading,
+    whole_image,
 )
 from brainweave.study.study import Study
 from brainweave.study.subject import subject_entry
@@ -191,9 +192,9 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
     Voxels that are in the mask of at least half of the runs
     (:func:`nilearn.masking.compute_epi_mask` of each).
     """
-    from nilearn.masking import compute_multi_epi_mask
+    from nilearn.masking import compute_epi_mask, intersect_masks
 
-    loaded = [load_image(image, nib.spatialimages.SpatialImage) for image in images]
+    loaded = [load_image(image, SpatialImage) for image in images]
     shape = loaded[0].shape[:3]
     for image, source in zip(loaded, images, strict=True):
         if image.shape[:3] != shape:
@@ -203,14 +204,18 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
             )
     # nilearn's opening of 2 voxels eats volumes only a few voxels thick
     opening = 2 if min(shape) >= 10 else 0
-    with reading(images[0]):
+    masks = []
+    for image, source in zip(loaded, images, strict=True):
+        with reading(source):
+            whole = whole_image(image)
         try:
-            return compute_multi_epi_mask(loaded, opening=opening)
+            masks.append(compute_epi_mask(whole, opening=opening))
         except ValueError as error:
             raise StudyError(
-                f"No brain mask could be computed from {image_name(images[0])!r} "
+                f"No brain mask could be computed from {image_name(source)!r} "
                 f"({error}). Give a mask."
             ) from error
+    return intersect_masks(masks, threshold=0.5)
 
 
 def _make_study(
