@@ -20,7 +20,7 @@ from brainweave._core.validation import check_numbers, check_option, refuse_othe
 
 _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
-_ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
+ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
 
 
 @runtime_checkable
@@ -285,7 +285,7 @@ class Subject:
         """
         rows = self._as_rows(samples)
         changes: dict[str, Any] = {"samples": _take_rows(self.samples, rows)}
-        for name in _ANNOTATIONS:
+        for name in ANNOTATIONS:
             values = getattr(self, name)
             changes[name] = None if values is None else values[rows]
         return self._replace(**changes)
@@ -325,7 +325,7 @@ class Subject:
         return groups
 
     def _replace(self, **changes: Any) -> "Subject":
-        fields = {n: getattr(self, n) for n in ("samples", *_ANNOTATIONS, "space")}
+        fields = {n: getattr(self, n) for n in ("samples", *ANNOTATIONS, "space")}
         return Subject(self.id, **{**fields, **changes})
 
     def unlabelled(self) -> NDArray[np.bool_]:
