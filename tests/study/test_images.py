@@ -73,21 +73,6 @@ def test_samples_are_the_masked_volumes_as_nilearn_reads_them(files):
     assert study["a"].n_voxels != study["b"].n_voxels
 
 
-def test_files_in_a_list_say_by_their_names_whose_they_are(files, tmp_path):
-    paths, masks = files
-    named = []
-    for id, runs in paths.items():
-        for number, path in enumerate(runs, 1):
-            named.append(path.rename(tmp_path / f"sub-{id}_run-{number}.nii.gz"))
-    study = load_nifti(named, mask=masks["a"])
-    assert study.ids == ["a", "b"]
-    assert [s.n_samples for s in study] == [14, 7]
-    with pytest.raises(TypeError, match=r"'a_0\.nii\.gz'.* does not say whose it is"):
-        load_nifti([*named, "a_0.nii.gz"], mask=masks["a"])
-    with pytest.raises(TypeError, match="a Nifti1Image, which does not say whose"):
-        load_nifti([nib.load(named[0])], mask=masks["a"])
-
-
 def test_only_headers_are_read_at_first(files, monkeypatch):
     paths, masks = files
     mask_shapes = []
@@ -700,20 +685,16 @@ def test_gifti_files_of_both_hemispheres_are_paired_into_runs(rng, tmp_path, ins
     expected = [np.hstack([values[run, side] for side in "LR"]) for run in (1, 2)]
     wall = np.ones((1, 9))
     wall[0, 3] = 0
-    masks = [tmp_path / f"{side}h.shape.gii" for side in "rl"]
+    masks = [tmp_path / f"hemi-{side}.shape.gii" for side in "RL"]
     for path in masks:
         save_gifti(path, wall, "")
-    for given in ({"a": files}, files):
-        subject = load_gifti(given, t_r=2.0)["a"]
-        assert subject.runs.tolist() == [1] * 5 + [2] * 5
-        assert list(subject.space.masks) == ["CortexLeft", "CortexRight"]
-        assert_array_equal(subject.data(), np.vstack(expected))
-        masked = load_gifti(given, mask=masks)["a"]
-        keep = np.tile(wall[0] > 0, 2)
-        assert_array_equal(masked.data(), np.vstack(expected)[:, keep])
-    if inside:  # an image in memory has no name
-        subject = load_gifti({"a": [nib.load(files[1]), nib.load(files[3])]})["a"]
-        assert_array_equal(subject.data(), expected[1])
+    subject = load_gifti({"a": files}, t_r=2.0)["a"]
+    assert subject.runs.tolist() == [1] * 5 + [2] * 5
+    assert list(subject.space.masks) == ["CortexLeft", "CortexRight"]
+    assert_array_equal(subject.data(), np.vstack(expected))
+    masked = load_gifti({"a": files}, mask=masks)["a"]
+    keep = np.tile(wall[0] > 0, 2)
+    assert_array_equal(masked.data(), np.vstack(expected)[:, keep])
     with pytest.raises(InputError, match="A Run of one hemisphere is not joined"):
         load_gifti({"a": [Run(files[0], confounds=np.ones((5, 1))), files[2]]})
 
@@ -729,7 +710,7 @@ def test_gifti_files_that_could_be_hemispheres_or_runs_are_refused(rng, tmp_path
         ("hemi-L_run-1.func.gii", "hemi-R_run-1.func.gii", "hemi-L_run-2.func.gii"),
         ("hemi-L_a.func.gii", "hemi-R_b.func.gii", "hemi-L_c.func.gii", "rh.x.gii"),
     ):
-        with pytest.raises(StudyError, match=r"'a': Which of these .* \((Cort|unk)"):
+        with pytest.raises(StudyError, match=r"'a': Which of these .* is not clear"):
             load_gifti({"a": [surface(name) for name in names]})
     images = [nib.load(surface("x.gii", "CortexLeft")) for _ in range(2)]
     assert load_gifti({"a": images})["a"].runs.tolist() == [1] * 5 + [2] * 5
@@ -750,11 +731,11 @@ def test_gifti_that_does_not_fit_is_explained(rng, tmp_path):
     save_gifti(right, rng.normal(size=(4, 8)), "CortexRight")
     with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
         load_gifti({"a": {"CortexLeft": left, "CortexRight": right}})
-    with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
-        load_gifti({"a": [left, right]})
-    save_gifti(right, rng.normal(size=(4, 8)), "CortexLeft")
-    with pytest.raises(StudyError, match=r"r.func.gii' is CortexRight by its name"):
-        load_gifti({"a": [left, right]})
+    wrong = [tmp_path / f"hemi-{side}.func.gii" for side in "LR"]
+    for path in wrong:
+        save_gifti(path, rng.normal(size=(4, 8)), "CortexLeft")
+    with pytest.raises(StudyError, match=r"hemi-R.func.gii' is CortexLeft inside"):
+        load_gifti({"a": wrong})
     other = tmp_path / "other.func.gii"
     right.rename(other)
     with pytest.raises(StudyError, match=r"other.func.gii' has 8 vertices where 9"):

@@ -96,6 +96,8 @@ def load_study(
         given["labels"] = _read_labels(Path(labels))
     loader = getattr(brainweave, f"load_{kind}")
     known = option_names(loader)[1:]
+    if kind in IMAGES:
+        known += option_names(brainweave.load_nifti)[2:]
     for option in given:
         if option not in known:
             close = get_close_matches(option, known, 1)

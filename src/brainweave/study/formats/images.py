@@ -1,13 +1,9 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from nibabel.spatialimages import SpatialImage
 
 from brainweave._core.exceptions import InputError, StudyError
@@ -41,7 +37,6 @@ def load_nifti(
     confounds: Mapping[str, Any] | None = None,
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
-    dtype: Any = np.float32,
     name: str = "",
 ) -> Study:
     """Make a study of 4-D NIfTI files, with masks that may differ between subjects.
@@ -49,8 +44,7 @@ def load_nifti(
     Parameters
     ----------
     files : mapping of str to path, image, Run, or a list of these
-        Per subject id, its runs in order. Or a list of files whose names begin with
-        their subject, ``sub-01_...``: the files of one subject are its runs.
+        Per subject id, its runs in order.
     mask : path, image, mapping of str to these, or "epi", default="epi"
         One mask for all subjects, one per subject id, or a brain mask computed from
         each subject's own runs in their native space (:func:`epi_mask`; this reads the
@@ -64,11 +58,9 @@ def load_nifti(
     t_r : float, optional
         Repetition time in seconds, instead of the headers'.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing. Drifts below 1/128 Hz are removed by
+        Filter, scaling and smoothing. Drifts below 1/128 Hz are removed by
         default where the repetition time is known; ``Cleaning(high_pass=None)`` leaves
         them in (for series of maps, which are no time courses).
-    dtype : dtype, default=float32
-        Of the samples.
     name : str, default=""
         Name of the study.
 
@@ -81,10 +73,11 @@ def load_nifti(
         {"source": "nifti", "mask": mask},
         files,
         lambda id, images: volume_space(id, mask, images),
-        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
+        labels=labels,
+        stimuli=stimuli,
+        confounds=confounds,
         t_r=t_r,
         cleaning=cleaning,
-        dtype=dtype,
         name=name,
     )
 
@@ -93,13 +86,8 @@ def load_cifti(
     files: Mapping[str, Any],
     *,
     structures: Sequence[str] | str | None = None,
-    labels: Any = None,
-    stimuli: Any = None,
-    confounds: Mapping[str, Any] | None = None,
-    t_r: float | None = None,
     cleaning: Cleaning | None = None,
-    dtype: Any = np.float32,
-    name: str = "",
+    **options: Any,
 ) -> Study:
     """Make a study of CIFTI dtseries or dscalar files.
 
@@ -109,8 +97,8 @@ def load_cifti(
         Per subject id, its runs in order.
     structures : sequence of str, optional
         Structures to keep, such as ``"cortex_left"``; all by default.
-    labels, stimuli, confounds, t_r, cleaning, dtype, name
-        As in :func:`load_nifti` (without smoothing).
+    cleaning, **options
+        As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
 
     Returns
     -------
@@ -123,11 +111,8 @@ def load_cifti(
         {"source": "cifti", "mask": kept},
         files,
         lambda _, images: CiftiSpace(images[0], structures=structures),
-        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
-        t_r=t_r,
         cleaning=cleaning,
-        dtype=dtype,
-        name=name,
+        **options,
     )
 
 
@@ -135,13 +120,8 @@ def load_gifti(
     files: Mapping[str, Any],
     *,
     mask: Any = None,
-    labels: Any = None,
-    stimuli: Any = None,
-    confounds: Mapping[str, Any] | None = None,
-    t_r: float | None = None,
     cleaning: Cleaning | None = None,
-    dtype: Any = np.float32,
-    name: str = "",
+    **options: Any,
 ) -> Study:
     """Make a study of functional GIfTI files, of one hemisphere or of both.
 
@@ -149,14 +129,14 @@ def load_gifti(
     ----------
     files : mapping of str to a run or a list of runs
         Per subject id. A run is a path or image, or, for both hemispheres,
-        ``{"CortexLeft": left, "CortexRight": right}``. Bare files of both hemispheres
-        are paired into runs by the structure that they name inside, or else by
-        ``hemi-L`` and ``hemi-R`` in their names; what stays unclear is an error.
+        ``{"CortexLeft": left, "CortexRight": right}``. Files with ``hemi-L`` and
+        ``hemi-R`` in their names are paired into runs.
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
-    labels, stimuli, confounds, t_r, cleaning, dtype, name
-        As in :func:`load_nifti` (without smoothing). GIfTI states no repetition
-        time: give ``t_r`` for filters and onsets.
+    cleaning, **options
+        As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
+        GIfTI states no repetition time: give ``t_r`` for filters
+        and onsets.
 
     Returns
     -------
@@ -169,12 +149,9 @@ def load_gifti(
         {"source": "gifti", "mask": "all vertices" if mask is None else mask},
         files,
         lambda _, images: SurfaceSpace.from_run(images[0], mask),
-        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
-        t_r=t_r,
-        cleaning=cleaning,
-        dtype=dtype,
-        name=name,
         join=_join_hemispheres,
+        cleaning=cleaning,
+        **options,
     )
 
 
@@ -223,17 +200,17 @@ def _make_study(
     files: Any,
     space_of: Callable[[str, list[ImageLike]], Any],
     *,
-    given: Mapping[str, Any],
-    t_r: float | None,
-    cleaning: Cleaning | None,
-    dtype: Any,
-    name: str,
+    labels: Any = None,
+    stimuli: Any = None,
+    confounds: Any = None,
+    t_r: float | None = None,
+    cleaning: Cleaning | None = None,
+    name: str = "",
     join: Callable[[list[Run]], list[Run]] = list,
 ) -> Study:
+    given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     if t_r is not None:
         t_r = check_tr(t_r, f"t_r={t_r!r}", InputError)
-    if isinstance(files, list | tuple) and files:
-        files = _group_by_subject(files)
     if not isinstance(files, Mapping):
         raise TypeError(
             "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
@@ -271,26 +248,8 @@ def _make_study(
         spaces,
         cleaning or Cleaning(),
         {**settings, **as_given},
-        dtype=dtype,
         labels=known,
     )
-
-
-def _group_by_subject(files: Sequence[Any]) -> dict[str, list[Any]]:
-    """Group files by the subject that their names begin with, ``sub-<id>``."""
-    found: dict[str, list[Any]] = {}
-    for file in files:
-        name = Path(file).name if isinstance(file, str | PathLike) else ""
-        match = re.match("sub-([^_.]+)", name)
-        if match is None:
-            shown = repr(str(file)) if name else f"a {type(file).__name__}"
-            raise TypeError(
-                f"files is a list with {shown}, which does not say whose it is: names "
-                "must begin with sub-. Map subject ids to files instead: "
-                "{'01': ['run1.nii.gz', 'run2.nii.gz'], ...}."
-            )
-        found.setdefault(match[1], []).append(file)
-    return found
 
 
 def _join_hemispheres(runs: list[Run]) -> list[Run]:
