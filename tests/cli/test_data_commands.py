@@ -405,7 +405,7 @@ def odd_files(tmp_path):
             "no option 'smoothing_fwhm'",
         ),
         (("{}/folder/anna.nii.gz", "--mask", "common"), "name an image file"),
-        (("{}/folder/anna.nii.gz", "--task", "x"), "it needs a BIDS dataset"),
+        (("{}/folder/anna.nii.gz", "--task", "x"), "no option 'task'"),
     ],
 )
 def test_conversions_that_cannot_be_are_one_sentence(odd_files, call, words, said):
@@ -422,10 +422,9 @@ def test_conversions_that_cannot_be_are_one_sentence(odd_files, call, words, sai
     [
         (bytes(range(256)) * 4, "y.tsv' is not a tab-separated table"),
         ("label\na\n".encode("utf-16"), "y.tsv' is not a tab-separated table"),
-        (b"label\n" + b"x" * 200_000, "has a label of 200000 characters"),
         (b"label\tsubject\na\n", "no labels for subject '01'"),
     ],
-    ids=["binary", "utf-16", "huge", "short"],
+    ids=["binary", "utf-16", "short"],
 )
 def test_labels_that_cannot_be_are_one_sentence(tmp_path, call, content, said):
     scipy.io.savemat(tmp_path / "x.mat", {"X": np.eye(3, 5)})

@@ -20,7 +20,6 @@ from .simulation import SimulatedStudy as SimulatedStudy
 from .simulation import SimulationSettings as SimulationSettings
 from .simulation import simulate_study as simulate_study
 from .spaces import VolumeSpace as VolumeSpace
-from .spaces import to_image as to_image
 from .study import Study as Study
 from .subject import Subject as Subject
 from .surface import CiftiSpace as CiftiSpace

@@ -160,30 +160,6 @@ def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
     return np.asarray(finite)
 
 
-def to_image(space: Any, values: ArrayLike) -> Any:
-    """Put values per voxel back into the kind of image the samples came from.
-
-    Parameters
-    ----------
-    space : VolumeSpace, CiftiSpace, SurfaceSpace or None
-        :attr:`Subject.space <brainweave.study.Subject>` of the subject.
-    values : array-like of shape (n_voxels,) or (n_maps, n_voxels)
-        One map, or several; weights (n_voxels x n_components) are given transposed.
-
-    Returns
-    -------
-    nibabel image
-        NIfTI, CIFTI (dscalar) or GIfTI; a dict of GIfTI images by structure if the
-        space has two hemispheres.
-    """
-    if space is None:
-        raise InputError(
-            "This subject has no space, so its values cannot be put on a brain. Load "
-            "it from images, or give Subject(..., space=VolumeSpace(mask))."
-        )
-    return space.to_image(values)
-
-
 def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
     """Return values as (n_maps, n_voxels) floats, and whether they were one map."""
     array = np.asarray(values)

@@ -26,14 +26,6 @@ ENDINGS = {
     "gifti": (".gii",),
     "nifti": (".nii", ".nii.gz"),
 }
-LONGEST_LABEL = 1000  # characters
-# of each format, options that it has no use for, and why
-_EVENTS = ("task", "space", "samples", "label", "ignore", "keep", "confounds")
-_NO_BIDS = dict.fromkeys(_EVENTS, "it needs a BIDS dataset.")
-USELESS: dict[str, dict[str, str]] = {
-    "bids": {"labels": "BIDS datasets bring their labels in events files."},
-    **dict.fromkeys(IMAGES, _NO_BIDS),
-}
 
 
 def load_study(
@@ -76,11 +68,6 @@ def load_study(
     kind = _format_of(inputs, format)
     given = {"subjects": subjects, "labels": labels, "name": name, **options}
     given = {k: v for k, v in given.items() if v is not None or k in options}
-    for option, reason in USELESS.get(kind, {}).items():
-        if given.get(option) is not None:
-            raise InputError(
-                f"{option} cannot be used here: {reason}", parameter=option
-            )
     source: Any = inputs
     if kind in IMAGES:
         source = _images_by_subject(inputs, given)
@@ -220,12 +207,6 @@ def _read_labels(path: Path) -> Any:
     if not len(table) or "label" not in table:
         raise InputError(f"{str(path)!r} must be a .tsv table with a column 'label'.")
     table = table.fillna("")  # of rows that end early
-    longest = max(table["label"], key=len)
-    if len(longest) > LONGEST_LABEL:
-        raise InputError(
-            f"{str(path)!r} has a label of {len(longest)} characters, which begins "
-            f"{longest[:20]!r}. Check its quotation marks and tabs."
-        )
     if "subject" not in table:
         return table["label"].tolist()
     groups = table.groupby(table["subject"].str.removeprefix("sub-"), sort=False)

@@ -33,7 +33,7 @@ def load_matlab(
     order: Sequence[str] | None = None,
     labels: MatFile | ArrayLike | None = None,
     runs: ArrayLike | None = None,
-    samples_per_run: int | Sequence[int] | None = None,
+    samples_per_run: int | None = None,
     stimuli: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
     name: str = "",
@@ -58,9 +58,8 @@ def load_matlab(
         vectors, or a ``.mat`` file with a vector of numbers or a cell of strings.
     runs : array-like, optional
         Run of each sample, the same for all subjects.
-    samples_per_run : int or sequence of int, optional
-        Number of samples in each run, instead of `runs`. An int must divide the
-        number of samples.
+    samples_per_run : int, optional
+        Number of samples in each run, instead of `runs`; must divide their number.
     stimuli : array-like, optional
         Stimulus of each sample: one vector, or a mapping of subject ids to vectors.
     ids : sequence of str, optional
@@ -102,7 +101,12 @@ def load_matlab(
     for id, samples in zip(ids, arrays, strict=True):
         own = runs
         if samples_per_run is not None:
-            own = _runs_from_counts(samples_per_run, len(samples), id)
+            if samples_per_run < 1 or len(samples) % samples_per_run:
+                raise InputError(
+                    f"samples_per_run={samples_per_run} does not divide the "
+                    f"{len(samples)} samples of subject {id!r}. Give runs=..."
+                )
+            own = np.arange(len(samples)) // samples_per_run + 1
         subjects.append(
             Subject(
                 id,
@@ -291,24 +295,6 @@ def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
                     f"{len(one)} in {str(files[0])!r}. Files are stacked along voxels."
                 )
     return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
-
-
-def _runs_from_counts(
-    counts: int | Sequence[int], n_samples: int, id: str
-) -> NDArray[np.intp]:
-    if isinstance(counts, int | np.integer):
-        if counts < 1 or n_samples % counts:
-            raise InputError(
-                f"samples_per_run={counts} does not divide the {n_samples} samples of "
-                f"subject {id!r}. Give a list with the length of each run."
-            )
-        counts = [int(counts)] * (n_samples // int(counts))
-    if sum(counts) != n_samples:
-        raise InputError(
-            f"samples_per_run adds up to {sum(counts)}, but subject {id!r} has "
-            f"{n_samples} samples."
-        )
-    return np.repeat(np.arange(1, len(counts) + 1), counts)
 
 
 def _read_labels(path: Path) -> Any:
