@@ -215,9 +215,13 @@ class SurfaceSpace(ImageSpace):
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
 
     def _images_of(self, run: SurfaceRun) -> dict[str, ImageLike]:
-        if len(self.masks) == 1 and not isinstance(run, Mapping):
-            return {next(iter(self.masks)): run}
         parts = _by_structure(run)
+        if (
+            len(self.masks) == 1
+            and len(parts) == 1
+            and "surface" in {*parts, *self.masks}
+        ):
+            return dict.fromkeys(self.masks, *parts.values())  # of an unknown structure
         if set(parts) != set(self.masks):
             raise StudyError(
                 f"The run has the structures {list(parts)}, but {list(self.masks)} are "

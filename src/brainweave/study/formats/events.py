@@ -113,12 +113,6 @@ class Events:
 
     Times are seconds from the first volume of the run. The stimulus is empty text where
     it is not known, None if none is. `left_out` counts what is no stimulus, by label.
-
-    Examples
-    --------
-    >>> events = Events.from_rows([(6.0, 2.0, "face"), (0.0, 2.0, "house")])
-    >>> events.label.tolist()
-    ['house', 'face']
     """
 
     onset: NDArray[np.float64]
@@ -149,17 +143,7 @@ class Events:
         return Events(*columns, self.left_out)
 
     def stimuli(self, rules: EventRules | None = None) -> Events:
-        """Leave out what is no stimulus by the rules.
-
-        Examples
-        --------
-        >>> rows = [(0, 2, "face"), (1, 0, "Button_Press"), (2, 2, "Rest"), (4, 1, "x")]
-        >>> events = Events.from_rows(rows).stimuli(
-        ...     EventRules(ignore="x", keep="Rest")
-        ... )
-        >>> events.label.tolist(), events.left_out
-        (['face', 'Rest'], {'Button_Press': 1, 'x': 1})
-        """
+        """Leave out what is no stimulus by the rules."""
         rules = rules or EventRules()
         names, codes, counts = np.unique(
             self.label, return_inverse=True, return_counts=True
@@ -242,9 +226,8 @@ def event_volumes(
 ) -> NDArray[np.bool_]:
     """Return which volumes show each event, of shape (n_events, n_volumes).
 
-    Volume v starts at ``v * tr`` and shows event e when ``v * tr - hrf_delay`` lies in
-    ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
-    `hrf_delay` seconds, and an event shorter than a volume still gets one.
+    Volume v shows event e when ``v * tr - hrf_delay`` lies in
+    ``[onset, onset + max(duration, tr))``: an event shorter than a volume has one too.
     """
     times = np.arange(n_volumes) * tr - hrf_delay
     stop = events.onset + np.maximum(events.duration, tr)
@@ -266,12 +249,6 @@ def match_volumes(
     Where it shows several (see :func:`event_volumes`), the one that covers most of it
     counts (of equals the one that began last), so that a button press takes nothing
     from the block it falls into.
-
-    Examples
-    --------
-    >>> events = Events.from_rows([(0.0, 4.0, "face"), (8.0, 0.5, "house")])
-    >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
-    [-1, -1, 0, 0, -1, -1, 1, -1]
     """
     visible = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
@@ -295,9 +272,7 @@ def name_positions(
 ) -> NDArray[np.str_]:
     """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``.
 
-    Volumes with the same name, in whichever subject, show the same moment of the same
-    stimulus, which is what ``GDM(graph="time")`` and ``match_samples`` need. Volumes
-    without an event get empty text.
+    Volumes without an event get empty text.
     """
     what = events.label if events.stimulus is None else events.stimulus
     begin = np.arange(len(volume_event)) * tr - hrf_delay
@@ -314,13 +289,6 @@ def find_blocks(events: Events) -> Events:
     Many events files list every picture of a block. Events with the same label, with
     no other event between them and at most 4 s from the end of one to the onset of the
     next, are one block, named after its first stimulus.
-
-    Examples
-    --------
-    >>> pictures = Events.from_rows([(0, 1, "face"), (2, 1, "face"), (20, 1, "face")])
-    >>> blocks = find_blocks(pictures)
-    >>> blocks.onset.tolist(), blocks.duration.tolist()
-    ([0.0, 20.0], [3.0, 1.0])
     """
     if len(events) == 0:
         return events
@@ -493,7 +461,6 @@ class EventCounts:
 
     events: int = 0  # those that have a category
     outside: int = 0  # of these, before or after the scan
-    unseen: int = 0  # within it, but too late for a volume to show their response
     shared_volumes: int = 0  # volumes under events of more than one category
     overshadowed: int = 0  # events that got no volume, since others were preferred
     volumes: int = 0
@@ -593,13 +560,10 @@ def plan_samples(
     if rows is not None and rules.moments:
         stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
     has_volume = visible.any(axis=1)
-    begins_within = events.onset < n_volumes * tr
-    within = begins_within & (events.onset + events.duration >= 0)
     counts = EventCounts(
         events=n_events,
         outside=n_outside,
         volumes=n_volumes,
-        unseen=int((within & ~has_volume).sum()),
         **_count_nuisance(volume_event, events.label, usable, nuisance, n_confounds),
     )
     if not is_trials:  # trials may share volumes

@@ -149,7 +149,7 @@ def load_gifti(
         {"source": "gifti", "mask": "all vertices" if mask is None else mask},
         files,
         lambda _, images: SurfaceSpace.from_run(images[0], mask),
-        join=_join_hemispheres,
+        join=pair_hemispheres,
         cleaning=cleaning,
         **options,
     )
@@ -206,7 +206,7 @@ def _make_study(
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
     name: str = "",
-    join: Callable[[list[Run]], list[Run]] = list,
+    join: Callable[[list[Any]], list[Any]] = list,
 ) -> Study:
     given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     if t_r is not None:
@@ -224,7 +224,9 @@ def _make_study(
         if not listed:
             raise StudyError(f"Subject {id!r} has no files. Leave it out.")
         with errors_name_subject(id):
-            runs = join([run if isinstance(run, Run) else Run(run) for run in listed])
+            if not any(isinstance(run, Run) for run in listed):
+                listed = join(listed)
+        runs = [run if isinstance(run, Run) else Run(run) for run in listed]
         spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
@@ -250,16 +252,3 @@ def _make_study(
         {**settings, **as_given},
         labels=known,
     )
-
-
-def _join_hemispheres(runs: list[Run]) -> list[Run]:
-    joined = pair_hemispheres([run.image for run in runs])
-    if len(joined) == len(runs):
-        return runs
-    given = (v for run in runs for name, v in vars(run).items() if name != "image")
-    if any(value is not None for value in given):
-        raise InputError(
-            "A Run of one hemisphere is not joined with another: give both in one, "
-            'Run({"CortexLeft": left, "CortexRight": right}, ...).'
-        )
-    return [Run(image) for image in joined]
