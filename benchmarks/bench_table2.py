@@ -25,7 +25,6 @@ from brainweave.evaluation.classifiers import make_classifier, with_feasible_nu
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, copy_with_seed
 from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.study.simulation.simulate import simulate_like
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.settings import (
@@ -33,6 +32,7 @@ from reproduction.settings import (
     competing_methods,
     dataset,
     gdm,
+    simulate_like,
 )
 
 TARGET = 5.0

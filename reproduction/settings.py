@@ -29,8 +29,11 @@ from brainweave.evaluation.classifiers import make_classifier
 from brainweave.evaluation.grid import GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
-from brainweave.study.simulation.engine import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_like
+from brainweave.study.simulation import (
+    SimulatedStudy,
+    SimulationSettings,
+    simulate_study,
+)
 from brainweave.study.study import Study
 
 #: No alignment: the classifier alone.
@@ -328,6 +331,49 @@ def movie_parts(film: Study, setting: Dataset) -> list[Study]:
         )
         for k in range(n_parts)
     ]
+
+
+def simulate_like(
+    n_subjects: int,
+    n_samples: int,
+    n_voxels: int,
+    n_categories: int | None,
+    *,
+    aligned: bool = False,
+    **options: Any,
+) -> SimulatedStudy:
+    """Simulate a study of a given shape, for instance that of a published one.
+
+    Parameters
+    ----------
+    n_subjects : int
+        Number of subjects.
+    n_samples : int
+        Number of labelled samples of every subject.
+    n_voxels : int
+        Number of voxels, which are the same for all subjects.
+    n_categories : int or None
+        Number of categories, shown in blocks; None for a movie.
+    aligned : bool, default=False
+        Show all subjects the same sequence, so that samples are aligned in time.
+    **options
+        Further parameters of :func:`simulate_study`.
+
+    Returns
+    -------
+    SimulatedStudy
+        Study of that shape.
+    """
+    movie = n_categories is None
+    return simulate_study(
+        n_subjects=n_subjects,
+        n_samples=n_samples,
+        n_voxels=n_voxels,
+        design="movie" if movie else "blocks",
+        categories=8 if n_categories is None else n_categories,
+        own_sequence=not (movie or aligned),
+        **options,
+    )
 
 
 def _simulate(s: Dataset, aligned: bool, seed: int) -> SplitStudy | Study:

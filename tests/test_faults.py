@@ -237,7 +237,7 @@ def participants(server, tmp_path_factory):
     """A BIDS dataset, and the bases of its subjects."""
     folder = tmp_path_factory.mktemp("bids")
     data, out = folder / "data", folder / "out"
-    small_study().to_bids(data, raw=True, derivatives=False, image_dtype="float32")
+    small_study().to_bids(data, raw=True, derivatives=False)
     answer = server("run", data, out, "participant", *METHOD[:2], "-q", place=out)
     assert answer["code"] == 0, answer["said"]
     return data, out

@@ -56,7 +56,7 @@ def study(tmp_path_factory):
     execute(
         *("simulate", folder, "--n-subjects", 4, "--n-voxels", "90-120", "-q"),
         *("--categories", "cat,dog,house", "--n-runs", 2),
-        *("--param", "n_nuisance=20", "--param", "dtype=float64"),
+        *("--param", "n_nuisance=20"),
     )
     return folder
 

@@ -31,7 +31,7 @@ def bids(tmp_path_factory, execute):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=20),
     )
-    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(folder, raw=True, derivatives=False)
     return folder
 
 
@@ -72,7 +72,7 @@ def test_other_methods_end_in_a_verdict_too(tmp_path, execute):
     study = bw.simulate_study(
         n_subjects=3, n_voxels=60, categories=3, n_runs=2, own_sequence=False
     )
-    study.to_bids(tmp_path / "b", raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False)
     options = ("--method", "detsrm", "--n-components", "2", "--no-report", "-q")
     for level in ("participant", "group"):
         done = execute("run", tmp_path / "b", tmp_path / "o", level, *options)
@@ -219,7 +219,7 @@ def two_runs(tmp_path_factory):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=5),
     )
-    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(folder, raw=True, derivatives=False)
     return folder
 
 
@@ -289,12 +289,12 @@ def test_the_old_basis_of_a_subject_that_failed_is_not_taken_for_a_new_one(app):
 
 
 def test_group_records_how_the_bases_were_made(app):
-    app("participant", "--smoothing-fwhm", 4, "--bids-param", "detrend=true")
+    app("participant", "--smoothing-fwhm", 4, "--bids-param", "standardize=psc")
     app("group")
     made = bw.describe(app.out / "task-objects_desc-gdm_model.safetensors").provenance
     assert made["settings"]["data"]["smoothing_fwhm"] == 4
     assert made["options"]["smoothing_fwhm"] == 4
-    assert made["options"]["bids_param"] == ["detrend=true"]
+    assert made["options"]["bids_param"] == ['standardize="psc"']
     _, said = app("group", "--smoothing-fwhm", 6, code=2)
     assert "--smoothing-fwhm is 6.0 here, and was 4.0" in said
     _, said = app("group", "--param", "standardize=false", code=2)

@@ -25,7 +25,6 @@ def test_simulate_writes_the_study_of_the_library(study):
         n_voxels=(90, 120),
         categories=["cat", "dog", "house"],
         n_runs=2,
-        dtype="float64",
         settings=SimulationSettings(n_nuisance=20),
     )
     assert got.ids == want.ids
@@ -146,14 +145,11 @@ def test_convert_reads_cifti_and_gifti_and_tells_what_was_done(tmp_path, call):
     ):
         files = sorted(tmp_path.glob(f"*.{ending}"))
         words = ("convert", *files, tmp_path / kind, "--labels", tmp_path / "y.tsv")
-        out, _ = call(
-            *words, "--param", "detrend=true", "--param", "standardize=zscore"
-        )
+        out, _ = call(*words, "--param", "standardize=zscore")
         shown, _ = call("info", tmp_path / kind)
         for line in (
             f"images: {kind}, 2 runs",
             "labels: y.tsv",
-            "filters: trends removed",
             "scale: z-scores of each voxel and run",
             "sub-02: a 2, b 2",
             told,
@@ -233,12 +229,6 @@ def test_info_of_a_model_says_what_it_is(model, call):
     assert facts["provenance"]["options"]["energy"] == 0.6
 
 
-def test_fetch_says_what_it_would_download(tmp_path, call):
-    out, _ = call("fetch", "raider", "--dry-run", "--cache-dir", tmp_path)
-    assert "Raider" in out
-    assert "image_data_lh.mat" in out or "MB" in out
-
-
 def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):
     data = Path(__file__).parents[3] / "shared" / "data" / "raider_images"
     if not data.is_dir():
@@ -315,10 +305,16 @@ def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
 def test_subjects_of_haxby_are_numbers(tmp_path, call, monkeypatch, labels, want):
     from brainweave.study import public
 
-    monkeypatch.setattr(public, "haxby_plan", lambda **options: options["subjects"])
+    asked = []
+
+    def download(**options):
+        asked.append(options["subjects"])
+        return bw.simulate_study(n_subjects=1, n_voxels=20, n_runs=1)
+
+    monkeypatch.setattr(public, "fetch_haxby", download)
     chosen = [word for label in labels for word in ("--participant-label", label)]
-    shown, _ = call("fetch", "haxby", "--dry-run", *chosen)
-    assert shown == f"{want}\n"
+    call("fetch", "haxby", tmp_path / "st", *chosen, "-q")
+    assert asked == [want]
 
 
 def nifti(path, n=6):
@@ -383,17 +379,6 @@ def test_a_copy_may_have_another_name(study, tmp_path, call):
     assert copied.ids == bw.Study.open(study).ids
 
 
-def test_convert_reads_openfmri(real_data, tmp_path, call):
-    mini_haxby = real_data / "pymvpa_haxby_sub001_mini" / "mvpa2" / "data"
-    if not mini_haxby.is_dir():
-        pytest.skip(f"no mini Haxby data in {real_data}")
-    options = ("--task", 1, "--param", "bold=bold_25mm.nii.gz", "-q")
-    mask = ("--param", "mask=masks/25mm/brain.nii.gz")
-    call("convert", mini_haxby / "haxby2001", tmp_path / "st", *options, *mask)
-    (subject,) = bw.Study.open(tmp_path / "st")
-    assert "face" in subject.labels.tolist()
-
-
 @pytest.fixture
 def odd_files(tmp_path):
     (tmp_path / "folder").mkdir()
@@ -412,9 +397,6 @@ def odd_files(tmp_path):
         (("{}/folder/anna.nii.gz", "{}/x.mat"), "is not clear"),
         (("{}/folder", "{}/sub001", "--format", "bids"), "one folder; got 2 paths"),
         (("{}/folder/anna.nii.gz", "--format", "bids"), "one folder; got 1 paths"),
-        (("{}", "--labels", "{}/empty.tsv"), "labels in onset files"),
-        (("{}", "--space", "T1w"), "OpenfMRI datasets have no spaces"),
-        (("{}", "--task", "x"), "task must be a number; got 'x'"),
         (("{}/x.mat", "--labels", "{}/none.tsv"), "There is no file"),
         (("{}/x.mat", "--labels", "{}/empty.tsv"), "a .tsv table with a column"),
         (("{}/x.mat", "--labels", "{}/other.tsv"), "a .tsv table with a column"),
@@ -423,7 +405,7 @@ def odd_files(tmp_path):
             "no option 'smoothing_fwhm'",
         ),
         (("{}/folder/anna.nii.gz", "--mask", "common"), "name an image file"),
-        (("{}/folder/anna.nii.gz", "--task", "x"), "it needs a BIDS dataset"),
+        (("{}/folder/anna.nii.gz", "--task", "x"), "no option 'task'"),
     ],
 )
 def test_conversions_that_cannot_be_are_one_sentence(odd_files, call, words, said):
@@ -440,10 +422,9 @@ def test_conversions_that_cannot_be_are_one_sentence(odd_files, call, words, sai
     [
         (bytes(range(256)) * 4, "y.tsv' is not a tab-separated table"),
         ("label\na\n".encode("utf-16"), "y.tsv' is not a tab-separated table"),
-        (b"label\n" + b"x" * 200_000, "has a label of 200000 characters"),
         (b"label\tsubject\na\n", "no labels for subject '01'"),
     ],
-    ids=["binary", "utf-16", "huge", "short"],
+    ids=["binary", "utf-16", "short"],
 )
 def test_labels_that_cannot_be_are_one_sentence(tmp_path, call, content, said):
     scipy.io.savemat(tmp_path / "x.mat", {"X": np.eye(3, 5)})

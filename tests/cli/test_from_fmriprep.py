@@ -192,7 +192,7 @@ WRONG = [
     ((*TASK, "--participant-label", "01", "--participant-label", "07"), 1, "07"),
     ((*TASK, "--label", "category"), 1, "category"),
     ((*TASK, "--samples", "betas"), 2, "--samples"),
-    ((*TASK, "--param", "overlap=first"), 2, "overlap"),
+    ((*TASK, "--param", "overlap=first"), 2, "no option 'overlap'"),
     ((*TASK, "--confounds", "everything"), 1, "everything"),
     (
         (*TASK, "--confounds", "simple", "--confounds", "motion"),
@@ -205,8 +205,8 @@ WRONG = [
     ((*TASK, "--mask", "brain.nii.gz"), 2, "own, common, epi or an image file"),
     ((*TASK, "--smoothing-fwhm", "4mm"), 2, "got '4mm'"),
     ((*TASK, "--smoothing-fwhm", "-4"), 2, "smoothing"),
-    ((*TASK, "--labels", "x.tsv"), 2, "bring their labels in events files"),
-    ((*TASK, "--format", "nifti"), 2, "task cannot be used here"),
+    ((*TASK, "--labels", "x.tsv"), 2, "There is no file 'x.tsv'"),
+    ((*TASK, "--format", "nifti"), 2, "no option 'task'"),
     ((*TASK, "--param", "label=x", "--label", "y"), 2, "--label and by"),
     ((*TASK, "--param", "colour=red"), 2, "BIDS files have no option 'colour'"),
 ]

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, PaperGDM, Study, Subject, between_subject_classification
 from brainweave._core.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.evaluation.splits import match_study
-from brainweave.study.simulation.engine import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_like, simulate_study
+from brainweave.study.simulation import SimulationSettings, simulate_study
 from reproduction import (
     METHODS,
     figure,
@@ -24,7 +23,7 @@ from reproduction import (
 )
 from reproduction.output import pieman_text
 from reproduction.overlap import _score_design, _share
-from reproduction.settings import OURS, dataset, grid_study
+from reproduction.settings import OURS, dataset, grid_study, simulate_like
 
 BRIEF = SimulationSettings(duration=2.5)
 

@@ -75,8 +75,8 @@ def simulate(
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
     from brainweave.study.formats.any_format import call_with, option_names
-    from brainweave.study.simulation.bids_writer import check_empty
-    from brainweave.study.simulation.simulate import simulate_study
+    from brainweave.study.formats.bids_writer import check_empty
+    from brainweave.study.simulation import simulate_study
 
     console: Console = context.obj
     if bids:
@@ -98,14 +98,11 @@ def simulate(
         "n_voxels": None if n_voxels is None else _parse_voxels(n_voxels),
         "random_state": random_state,
     }
-    options = {"dtype": "float32", **c.with_params(options, params)}
-    dtype = options["dtype"]
     with console.stage("Simulating"):
-        study = call_with(simulate_study, **options)
+        study = call_with(simulate_study, **c.with_params(options, params))
     if bids:
-        image_dtype = dtype if dtype in ("float32", "float64") else "float32"
         with console.stage("Writing BIDS files"):
-            study.to_bids(out, image_dtype=image_dtype)
+            study.to_bids(out)
     else:
         files.save_study(study, out, console, overwrite=overwrite)
     _print_summary(console, out, study)
@@ -149,9 +146,6 @@ def fetch(
     ] = None,
     task: Annotated[str | None, c.option("Task (OpenNeuro).")] = None,
     cache_dir: Annotated[Path | None, c.option("Where to keep downloads.")] = None,
-    dry_run: Annotated[
-        bool, c.option("List what would be downloaded.", "--dry-run")
-    ] = False,
     overwrite: c.Overwrite = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -161,10 +155,7 @@ def fetch(
     console.resume_hint = (
         "Run the same command again: files that have arrived are kept."
     )
-    download, plan, options = _find_dataset(dataset, participant_label or None, task)
-    if dry_run:
-        console.result(str(plan(**options, cache_dir=cache_dir)))
-        return
+    download, options = _find_dataset(dataset, participant_label or None, task)
     is_openneuro = "accession" in options
     if out is not None and is_openneuro:
         raise UsageError(
@@ -175,7 +166,7 @@ def fetch(
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     if out is not None:
         files.check_new_folder(out, overwrite)
-    if not is_openneuro:  # whose client shows its own progress
+    if dataset.lower() == "haxby":
         options["progress"] = not quiet
     found = download(**options, cache_dir=cache_dir)
     if out is None:
@@ -187,14 +178,14 @@ def fetch(
 
 def _find_dataset(
     dataset: str, subjects: list[str] | None, task: str | None
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Return the functions that download a dataset or plan that, and their options."""
+) -> tuple[Any, dict[str, Any]]:
+    """Return the function that downloads a dataset, and its options."""
     from brainweave.study import public
 
     name = dataset.lower()
     if name.startswith("ds") and name[2:].isdigit():
         options = {"accession": name, "subjects": subjects, "task": task}
-        return public.fetch_openneuro, public.openneuro_plan, options
+        return public.fetch_openneuro, options
     if name == "haxby":
         try:
             ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
@@ -203,13 +194,13 @@ def _find_dataset(
             raise UsageError(
                 f"Haxby's subjects have numbers from 1 to 6; got {got}."
             ) from None
-        return public.fetch_haxby, public.haxby_plan, {"subjects": ids}
+        return public.fetch_haxby, {"subjects": ids}
     if name not in ("raider", "raider-movie"):
         raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
     if subjects is not None:
         raise UsageError("The Raider study comes whole: leave out --participant-label.")
     part = "movie" if name == "raider-movie" else "images"
-    return public.fetch_raider, public.raider_plan, {"part": part}
+    return public.fetch_raider, {"part": part}
 
 
 # -- convert ---------------------------------------------------------------------------
@@ -220,16 +211,14 @@ def convert(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            help="A BIDS or OpenfMRI folder, .mat files, or the .nii.gz, .dtseries.nii "
-            "or .gii files of all subjects; then the folder to make."
+            help="A BIDS folder, .mat files, or the .nii.gz, .dtseries.nii or .gii "
+            "files of all subjects; then the folder to make."
         ),
     ],
     *,
     format: Annotated[
         str,
-        c.option(
-            "auto, bids, nifti, cifti, gifti, matlab, openfmri or study (a copy)."
-        ),
+        c.option("auto, bids, nifti, cifti, gifti, matlab or study (a copy)."),
     ] = "auto",
     labels: Annotated[
         Path | None,
@@ -256,7 +245,7 @@ def convert(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Turn BIDS, NIfTI, CIFTI, GIfTI, MATLAB or OpenfMRI files into a study folder."""
+    """Turn BIDS, NIfTI, CIFTI, GIfTI or MATLAB files into a study folder."""
     from brainweave.study.formats.any_format import load_study
     from brainweave.study.provenance import cautions
 

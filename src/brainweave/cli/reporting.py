@@ -363,7 +363,7 @@ def demo(
 
 
 def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> Any:
-    from brainweave.study.simulation.simulate import simulate_study
+    from brainweave.study.simulation import simulate_study
 
     with console.stage("Simulating"):
         study = simulate_study(
