@@ -122,4 +122,6 @@ def test_without_a_protocol_test_subjects_are_held_out(rng):
         assert_array_equal(default.scores, held.scores)
         joint = measure(model, *data, protocol="joint")
         assert not np.array_equal(default.scores, joint.scores)
-    assert Grid(GridStudy("s", X, y=y), {"GDM": GDM(2)}).protocols == ("held-out",)
+    assert Grid(GridStudy("s", split_study(X, y)), {"GDM": GDM(2)}).protocols == (
+        "held-out",
+    )

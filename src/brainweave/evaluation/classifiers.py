@@ -28,22 +28,6 @@ from brainweave._core.validation import check_option
 if TYPE_CHECKING:
     from brainweave.evaluation.measures import AlignedFold
 
-__all__ = [
-    "DEFAULT",
-    "FeasibleNuSVC",
-    "SeparatingNuSVC",
-    "Task",
-    "balanced_accuracy",
-    "classifier_name",
-    "largest_nu",
-    "make_classifier",
-    "nu_parameter",
-    "permuted_hits",
-    "prepare_tasks",
-    "run_task",
-    "with_feasible_nu",
-]
-
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
 WIDE = 256  # from so many features on LIBSVM's own products are slower by far
 COLUMNS = 2048  # features multiplied at a time
@@ -331,7 +315,7 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
 
 
 def permuted_hits(
-    task: Task, classifier: Any, fold: "AlignedFold", orders: Any, numbers: range
+    task: Task, classifier: Any, fold: "AlignedFold", orders: Any, n_permutations: int
 ) -> list[int]:
     """Return how many are right after permuting the labels of every subject.
 
@@ -343,7 +327,7 @@ def permuted_hits(
     hits = []
     # the true labels were fitted before: nothing is left to validate
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        for number in numbers:
+        for number in range(n_permutations):
             train, test = (
                 np.concatenate([orders.draw(i, number) for i in who])
                 for who in (fold.train, fold.test)

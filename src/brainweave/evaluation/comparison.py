@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -40,23 +41,6 @@ from brainweave.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "SIGNIFICANT",
-    "ChanceTest",
-    "Comparison",
-    "PairedTest",
-    "Verdict",
-    "above_chance",
-    "compare_methods",
-    "compare_results",
-    "judge_alignment",
-    "sign_flip_p",
-    "smallest_flip_p",
-    "subject_interval",
-    "subject_means",
-    "verdict",
-]
 
 SIGNIFICANT = 0.05
 UNALIGNED = "without alignment"  # name of results of no alignment
@@ -512,39 +496,22 @@ class Comparison:
 
     def __str__(self) -> str:
         """Lay out a table of the methods, what its columns mean, and the verdict."""
-        header = [
-            "method",
-            "protocol",
-            "mean",
-            "std",
-            "chance",
-            "p",
-            "folds",
-            "seconds",
-        ]
-        rows = [
-            [
-                name,
-                r.protocol,
-                *(f"{share:.3f}" for share in (r.mean, r.std, r.chance)),
-                "n/a" if r.p_value is None else f"{r.p_value:.3g}",
-                f"{len(r.folds):5}",  # as wide as its heading
-                f"{r.seconds.get('total', 0):.1f}",
-            ]
-            for name, r in self.results.items()
-        ]
-        if self.errors:
-            rows = [[*row, ""] for row in rows]
-            empty = ["n/a"] * (len(header) - 1)
-            rows += [[name, *empty, error] for name, error in self.errors.items()]
-            header.append("error")
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(n) for cell, n in zip(row, widths, strict=True)
-            ).rstrip()
-            for row in [header, *rows]
-        ]
+        import pandas as pd
+
+        frame = self.to_frame()
+        if not self.errors:
+            frame = frame.drop(columns="error")
+        shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
+        shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f"}
+        columns = []
+        for name in frame:
+            values = (
+                "n/a" if pd.isna(v) else format(v, shown.get(name, ""))
+                for v in frame[name]
+            )
+            texts = [name, *values]
+            columns.append([text.ljust(max(map(len, texts))) for text in texts])
+        lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
         if self.results:
             one = next(iter(self.results.values()))
             found = (r.smallest_p for r in self.results.values())
@@ -557,22 +524,21 @@ class Comparison:
         """Return a table with one row per method and protocol, failed ones too."""
         import pandas as pd
 
+        numbers = ("protocol", "mean", "std", "chance")
         rows = [
             {
                 "method": name,
-                "protocol": r.protocol,
-                "mean": r.mean,
-                "std": r.std,
-                "chance": r.chance,
-                "p": r.p_value,
+                **{number: getattr(r, number) for number in numbers},
+                "p": np.nan if r.p_value is None else r.p_value,
                 "folds": len(r.folds),
                 "seconds": r.seconds.get("total", 0.0),
                 "error": "",
             }
             for name, r in self.results.items()
         ]
+        columns = ["method", *numbers, "p", "folds", "seconds", "error"]
         rows += [{"method": n, "error": text} for n, text in self.errors.items()]
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=columns)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``results.json``, and tables of the methods and of all folds.
@@ -680,7 +646,7 @@ def compare_methods(
     >>> list(found.results), found.errors
     (['GDM', 'none'], {})
     """
-    from brainweave.evaluation.grid import Grid, GridStudy, run_grid
+    from brainweave.evaluation.grid import Grid, GridStudy, content_hash, run_grid
     from brainweave.evaluation.measures import Classification
 
     whole = as_study(study, y)
@@ -690,46 +656,40 @@ def compare_methods(
             f"halves must be 'category', 'run' or one mask per subject; got {halves!r}."
         )
     subject_folds(len(whole), leave_out)  # refuses what leaves nobody
-    name = whole.name or "study"
     if version is None:
-        version = GridStudy(name, whole).identity
+        version = content_hash(whole) if store else "not kept"
     on_common = _methods_on_common_voxels(methods, whole)
     grids = []
     for common in (False, True):
         members = {n: a for n, a in methods.items() if (n in on_common) == common}
         if not members:
             continue
+        how: Any = {"halves": halves, "match": match, "common": common}
         source = GridStudy(
-            name,
-            partial(_split, whole, halves=halves, match=match, common=common),
-            halves=halves,
+            whole.name or "study",
+            partial(_split, whole, **how),
             leave_out=leave_out,
-            version=f"{version}, match {match}, common voxels {common}",
+            version=f"{version}, {joblib.hash(how)}",
             shape=(2, len(whole)),
         )
         measure = Classification(classifier, n_permutations)
-        grids.append(
-            Grid(
-                source,
-                members,
-                protocols=protocols,
-                measure=measure,
-                random_state=random_state,
-            )
-        )
+        grids.append(Grid(source, members, protocols, measure, random_state))
     kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
     with kept as folder:
         found = run_grid(
             grids, folder, n_jobs=n_jobs, retry_failed=True, progress=progress
         )
     for method in methods:
-        for text in _group_warnings(found.warnings_of(method)):
-            warn_user(f"{method}: {text}")
-    outcomes = {(n, p): result for n, p, result in found.classifications()}
+        alike: dict[str, list[str]] = {}  # but for their numbers
+        for text in found.warnings_of(method):
+            alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
+        for first, *more in alike.values():
+            often = f" (in {1 + len(more)} fits)" if more else ""
+            warn_user(f"{method}: {first.rstrip('.')}{often}.")
     comparison = Comparison({})
     for p, method in product(protocols, methods):
         row = method if len(protocols) == 1 else f"{method} ({p})"
-        outcome = outcomes[method, p]
+        outcome = found.result_of(method, p)
         if isinstance(outcome, str):
             comparison.errors[row] = outcome
         else:
@@ -771,22 +731,3 @@ def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[
         f"this is scored on the {n} voxels that all subjects have ({n_own} each).",
     )
     return names
-
-
-def _group_warnings(texts: list[str]) -> list[str]:
-    """Return one warning of those that differ in their numbers alone.
-
-    Examples
-    --------
-    >>> _group_warnings(["eigenvalue 3 is 0.1", "eigenvalue 3 is 0.2", "no labels"])
-    ['eigenvalue 3 is 0.1 (in 2 fits)', 'no labels']
-    """
-    alike: dict[str, list[str]] = {}
-    for text in texts:
-        alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
-    return [
-        found[0]
-        if len(found) == 1
-        else f"{found[0].rstrip('.')} (in {len(found)} fits)"
-        for found in alike.values()
-    ]

@@ -10,7 +10,7 @@ Labels of scored samples are never used; what is known of aligning samples is.
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
@@ -48,18 +48,6 @@ from brainweave.evaluation.results import (
 from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import plain
 from brainweave.study.study import Study, Subject
-
-__all__ = [
-    "PROTOCOLS",
-    "Design",
-    "align_folds",
-    "between_subject_classification",
-    "between_subject_matching",
-    "between_subject_reconstruction",
-    "evaluation_metadata",
-    "score_folds",
-    "takes_bases",
-]
 
 PROTOCOLS = ("joint", "held-out")
 
@@ -329,20 +317,20 @@ def _evaluate(
         split = split_study(study, y, halves=halves, align=align, match=match)
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
     title = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_folds * measure.n_steps(), title) as tick:
-        records = list(
-            score_folds(
-                aligner,
-                split,
-                measure,
-                leave_out=leave_out,
-                protocol=protocol,
-                seed=seed,
-                n_jobs=n_jobs,
-                clock=clock,
-                tick=tick,
-            )
-        )
+    records = []
+    with shown_progress(progress, n_folds, title) as tick:
+        for record in score_folds(
+            aligner,
+            split,
+            measure,
+            leave_out=leave_out,
+            protocol=protocol,
+            seed=seed,
+            n_jobs=n_jobs,
+            clock=clock,
+        ):
+            records.append(record)
+            tick()
     clock.seconds["total"] = time.perf_counter() - start
     fields = evaluation_metadata(
         aligner, split, measure, leave_out=leave_out, random_state=seed
@@ -378,7 +366,6 @@ def score_folds(
     n_jobs: int | None = None,
     clock: Clock | None = None,
     shared: Clock | None = None,
-    tick: Callable[[], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Align and score; yield a record per fold.
 
@@ -386,13 +373,13 @@ def score_folds(
     ``best_params`` (of an aligner that tunes itself), and what was measured. With
     ``n_jobs=1`` it is yielded as soon as its fold is scored. `clock` adds up the time
     of single folds, `shared` that of fits which serve several (by default the same
-    clock); `tick` is called after each step of a fold.
+    clock).
     """
     clock = Clock() if clock is None else clock
     measure.check(split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    context = ScoringContext(clock, draw, seed, n_jobs, tick)
+    context = ScoringContext(clock, draw, seed, n_jobs)
     batches = align_folds(
         copy_with_seed(aligner, seed),
         split,
@@ -513,7 +500,8 @@ def _align(
                     found[i] = fitted.fit_new_subject(x, own_y, **places)
     maps = [found[i] for i in range(n)]
     with clock("map"):
-        return half.map_scored(maps, n_jobs=n_jobs), maps, fitted
+        shared = half.map_scored(maps, from_bases=takes_bases(aligner), n_jobs=n_jobs)
+    return shared, maps, fitted
 
 
 def _known_to(y: list[Any], who: list[int], own: Any) -> Any:

@@ -25,8 +25,6 @@ import numpy as np
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.labels import NO_LABEL
 
-__all__ = ["LabelOrders", "p_value", "permuted_means", "smallest_p"]
-
 Record = dict[str, Any]
 
 MOST_ORDERS = 1e15  # more are not counted
@@ -155,12 +153,12 @@ def smallest_p(records: Sequence[Record]) -> float | None:
 def _units(records: Sequence[Record]) -> list[list[Record]]:
     """Return the records whose permuted scores depend on each other as the scores do.
 
-    Not those of halves that align for each other, nor of repetitions.
+    Not those of halves that align for each other.
     """
     units: dict[Any, list[Record]] = {}
     for r in records:
         half = r["half"] if r.get("halves_are") == "tied" else None
-        units.setdefault((r.get("repeat", 0), half), []).append(r)
+        units.setdefault(half, []).append(r)
     return list(units.values())
 
 

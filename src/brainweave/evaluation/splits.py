@@ -37,18 +37,6 @@ from brainweave.study.study import Study, Subject
 
 logger = logging.getLogger(__name__)
 
-__all__ = [
-    "Split",
-    "SplitStudy",
-    "as_study",
-    "half_masks",
-    "match_study",
-    "refuse_aligned",
-    "select_samples",
-    "split_study",
-    "subject_folds",
-]
-
 Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
 
 
@@ -61,19 +49,10 @@ class Split:
         The samples that align.
     scored : Study
         Other samples of the same subjects, in the same order.
-    name : str
-        Name of the split in tables.
-    of_grams : bool, default=False
-        Whether samples are rows of Gram matrices: of the aligning samples with
-        themselves, and of the scored with the aligning ones. No voxel is read then, and
-        aligners must have ``kernel="precomputed"``.
     """
 
-    def __init__(
-        self, aligning: Study, scored: Study, *, name: str, of_grams: bool = False
-    ) -> None:
-        self.aligning, self.scored, self.name = aligning, scored, name
-        self.of_grams = of_grams
+    def __init__(self, aligning: Study, scored: Study) -> None:
+        self.aligning, self.scored = aligning, scored
         self.clear()
 
     @property
@@ -143,8 +122,7 @@ class Split:
         standardize = aligner.get_params(deep=False).get("standardize", True)
         settings = aligner.basis_settings(self.n_subjects)
         keys = {i: (i, settings[i][0], standardize) for i in who}
-        energy = {i: settings[i][1] for i in who}
-        full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
+        full = {i: aligner._needs_eigenbasis or settings[i][1] < 1 for i in who}
         new = [
             i
             for i in who
@@ -157,24 +135,20 @@ class Split:
             len(new),
             len(who) - len(new),
         )
-        made = map_subjects(
-            _make_basis,
-            [self._recipe(*keys[i]) for i in new],
-            [full[i] for i in new],
-            n_jobs=n_jobs,
-        )
+        recipes = [self._recipe(*keys[i]) for i in new]
+        made = map_subjects(_make_basis, recipes, [full[i] for i in new], n_jobs=n_jobs)
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
-        bases = {i: self._bases[keys[i]] for i in who}
-        return [
-            basis if energy[i] == basis.energy else basis.cut(energy[i])
-            for i, basis in bases.items()
-        ]
+        cut = []
+        for i in who:
+            basis, energy = self._bases[keys[i]], settings[i][1]
+            cut.append(basis if energy == basis.energy else basis.cut(energy))
+        return cut
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         """Return what makes a basis, from the voxels or from a basis that is there."""
-        if kernel.name == "precomputed" and not self.of_grams:
+        if kernel.name == "precomputed":
             raise InputError(
                 "kernel='precomputed' cannot be evaluated: a Gram matrix cannot be "
                 "split into halves. Pass the samples and a kernel."
@@ -182,7 +156,7 @@ class Split:
         known = {
             k: b for (j, k, s), b in self._bases.items() if (j, s) == (i, standardize)
         }
-        if known and not self.of_grams:
+        if known:
             nearest = known.get(kernel, next(iter(known.values())))
             return partial(nearest.with_kernel, kernel)
         subject = self.aligning.subjects[i]
@@ -200,16 +174,16 @@ class Split:
     # -- scored samples ----------------------------------------------------------------
 
     def map_scored(
-        self, maps: list[SubjectMap], *, n_jobs: int | None = None
+        self, maps: list[Any], *, from_bases: bool, n_jobs: int | None = None
     ) -> list[Matrix]:
-        """Map the scored samples of all, without their voxels where possible."""
-        shared = {
-            i: m
-            for i, m in enumerate(maps)
-            if isinstance(m, BasisMap) and self._has_read(i, m.basis)
-        }
-        bases = [m.basis for m in shared.values()]
-        self._read_scored(list(shared), bases, n_jobs=n_jobs)
+        """Map the scored samples of all, without their voxels where possible.
+
+        That is where the maps come from bases of this split (`from_bases`).
+        """
+        shared = [
+            i for i, m in enumerate(maps) if from_bases and isinstance(m, BasisMap)
+        ]
+        self._read_scored(shared, [maps[i].basis for i in shared], n_jobs=n_jobs)
         rest = [i for i in range(len(maps)) if i not in shared]
         read = map_subjects(
             _transformed,
@@ -219,22 +193,11 @@ class Split:
             n_jobs=n_jobs,
         )
         features = dict(zip(rest, read, strict=True))
-        for i, m in shared.items():
+        for i in shared:
+            m = maps[i]
             mixing = m._weight_mixing() if m.mixing is None else m.mixing
             features[i] = np.asarray(self._kernel_of(i, m.basis) @ mixing)
         return [features[i] for i in range(len(maps))]
-
-    def _has_read(self, i: int, basis: SubjectBasis) -> bool:
-        """Whether a basis comes from this split's pass over the voxels of subject i.
-
-        By value, too: a basis that another process worked on is a copy.
-        """
-        return any(
-            j == i
-            and s == basis.standardize
-            and (known.mean is basis.mean or np.array_equal(known.mean, basis.mean))
-            for (j, _, s), known in self._bases.items()
-        )
 
     def _name_of(self, i: int) -> str:
         return f"subject {self.scored.subjects[i].id!r} (scored samples)"
@@ -358,12 +321,6 @@ class SplitStudy:
             "n_scored": [[s.n_samples for s in p.scored] for p in self.splits],
         }
 
-    def with_splits(self, splits: Sequence[Split]) -> "SplitStudy":
-        """Return the same study with other splits."""
-        return SplitStudy(
-            splits, name=self.name, fingerprint=self.fingerprint, design=self.design
-        )
-
     def clear(self) -> None:
         """Forget all bases and products, to free their memory."""
         for split in self.splits:
@@ -431,27 +388,32 @@ def split_study(
     design: dict[str, Any] = {"match": match}
     if align is not None:
         design["halves"] = "align"
-        pairs = _pairs_with_separate_samples(
-            whole, align, named=isinstance(study, Study)
-        )
+        parts = _aligning_parts(whole, align, named=isinstance(study, Study))
+        splits = [Split(part, whole) for part in parts]
     else:
         design["halves"] = halves if isinstance(halves, str) else "masks"
         masks = half_masks(whole, halves)
-        both = (masks, [~mask for mask in masks])
-        first, second = (select_samples(whole, rows) for rows in both)
-        pairs = [("first half", first, second), ("second half", second, first)]
-    splits = [
-        Split(match_study(used, match) if match else used, scored, name=name)
-        for name, used, scored in pairs
-    ]
-    if align is None and (shared := _scaled_together(whole, masks)):
-        design["standardised_together"] = shared
-    for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
+        if shared := _scaled_together(whole, masks):
+            design["standardised_together"] = shared
+        splits, parts = split_in_halves(whole, masks), []
+    for each in (whole, *parts):
         names = [repr(id) for id in each.ids]
         check_labels_overlap([s.labels for s in each], names)
+    if match is not None:
+        splits = [Split(match_study(s.aligning, match), s.scored) for s in splits]
     return SplitStudy(
         splits, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
+
+
+def split_in_halves(study: Study, halves: Any) -> list[Split]:
+    """Return two splits: each half aligns once, and is scored once."""
+    masks = half_masks(study, halves)
+    first, second = (
+        Study((s.select(m) for s, m in zip(study, rows, strict=True)), study.name)
+        for rows in (masks, [~mask for mask in masks])
+    )
+    return [Split(first, second), Split(second, first)]
 
 
 def _scaled_together(study: Study, masks: Sequence[Any]) -> str | None:
@@ -479,9 +441,8 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
             f"{np.count_nonzero(took_part)} of {subject.n_samples} samples of subject "
             f"{subject.id!r} took part, with what is known of them, in the alignment "
             "that made these features; scoring them would be circular (even noise "
-            "scores near 100 %). Score the study as it was before it was transformed: "
-            "the evaluation aligns with one half and scores the other by itself. Or "
-            "keep only samples that did not align: subject.select(~subject.aligned)."
+            "scores near 100 %). Score the study as it was before it was transformed, "
+            "or only samples that did not align: subject.select(~subject.aligned)."
         )
 
 
@@ -492,21 +453,20 @@ def _refuse_copies(study: Study) -> None:
         step = max(1, subject.n_voxels // 16)  # some voxels tell; no need to read all
         probe = np.ascontiguousarray(subject.samples[:, ::step])
         runs = np.zeros(0, int) if subject.runs is None else np.asarray(subject.runs)
-        parts = {f"run {run!r}": probe[runs == run] for run in np.unique(runs).tolist()}
         of_runs: dict[bytes, str] = {}
-        for known, name, part in (
-            (of_subjects, f"subject {subject.id!r}", probe),
-            *((of_runs, name, part) for name, part in parts.items()),
-        ):
+        parts = [(of_subjects, f"subject {subject.id!r}", probe)]
+        for run in np.unique(runs).tolist():
+            name = f"run {run!r} of subject {subject.id!r}"
+            parts.append((of_runs, name, probe[runs == run]))
+        for known, name, part in parts:
             if len(part) < 2 or (part == part[0]).all():
                 continue  # nothing that could be told from another
             before = known.setdefault(part.tobytes(), name)
             if before != name:
-                where = "" if known is of_subjects else f" of subject {subject.id!r}"
                 raise InputError(
-                    f"The samples of {before} and {name}{where} are the same ones, so "
-                    "scores would be too good. Leave one of them out, or check which "
-                    "files were read."
+                    f"The samples of {before} and {name} are the same, so scores would "
+                    "be too good. Leave one of them out, or check which files were "
+                    "read."
                 )
 
 
@@ -554,12 +514,6 @@ def _in_memory(study: Study) -> Study:
     return study.map(lambda s: s._replace(samples=s.data()) if s.is_lazy else s)
 
 
-def select_samples(study: Study, rows: Iterable[Any]) -> Study:
-    """Return some samples of every subject, by masks or row numbers."""
-    chosen = (s.select(own) for s, own in zip(study, rows, strict=True))
-    return Study(chosen, study.name)
-
-
 def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
     """Return which samples of every subject are in the first half."""
     if isinstance(halves, str):
@@ -587,36 +541,32 @@ def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
             "boolean mask per subject, True for the first half."
         )
     for subject, mask in zip(study, masks, strict=True):
-        if mask.dtype != bool or mask.shape != (subject.n_samples,):
+        n = subject.n_samples
+        if mask.dtype != bool or mask.shape != (n,) or not 0 < mask.sum() < n:
             raise InputError(
-                f"The mask of subject {subject.id!r} must hold {subject.n_samples} "
-                f"booleans; got {mask.dtype} of shape {mask.shape}."
-            )
-        if mask.all() or not mask.any():
-            raise InputError(
-                f"The mask of subject {subject.id!r} puts all its {len(mask)} samples "
-                "into one half."
+                f"The mask of subject {subject.id!r} must hold {n} booleans, True for "
+                f"the first half and False for the second; got {mask.dtype} of shape "
+                f"{mask.shape}, {np.count_nonzero(mask)} of them True."
             )
     return masks
 
 
-def _pairs_with_separate_samples(
-    study: Study, align: Sequence[Any], *, named: bool
-) -> list[tuple[str, Study, Study]]:
+def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[Study]:
+    """Return separate samples to align with, which must not be scored as well."""
     if isinstance(align, Study) or not isinstance(align, (list, tuple)) or not align:
         raise TypeError(
             "align takes a list with one entry per part, each a Study or a list of "
             "arrays: align=[movie] or align=[third1, third2, third3]."
         )
-    parts: list[tuple[str, Study, Study]] = []
+    parts = []
     for number, entry in enumerate(align):
         aligning = _in_memory(as_study(entry))
-        name = aligning.name or f"part {number + 1}"
         if len(aligning) != len(study):
             raise InputError(
                 f"align[{number}] has {len(aligning)} subjects; the study has "
                 f"{len(study)}. Give the same subjects in the same order."
             )
+        refuse_aligned(aligning)
         for a, s in zip(aligning, study, strict=True):
             other = named and isinstance(entry, Study) and a.id != s.id
             if other or a.n_voxels != s.n_voxels:
@@ -625,25 +575,18 @@ def _pairs_with_separate_samples(
                     f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
                     "subjects and voxels in the same order."
                 )
-        refuse_aligned(aligning)
-        _refuse_overlap(aligning, study, number)
-        parts.append((name, aligning, study))
+            scored, aligns = (sample_signatures(x.samples) for x in (s, a))
+            # empty samples are alike and tell nothing
+            shared = same_samples(scored, aligns) & scored.any(axis=1)
+            if shared.any():
+                raise InputError(
+                    f"{np.count_nonzero(shared)} of the {s.n_samples} samples of "
+                    f"subject {s.id!r} are in align[{number}] too; scoring samples "
+                    "that aligned would be circular (even noise scores near 100 %). "
+                    "Align with other samples, or let halves divide the study."
+                )
+        parts.append(aligning)
     return parts
-
-
-def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
-    """Refuse to align with samples that are scored: noise would score 100 %."""
-    for a, s in zip(aligning, study, strict=True):
-        of_both = [sample_signatures(x.samples) for x in (a, s)]
-        blank = ~of_both[1].any(axis=1)  # empty samples are alike and tell nothing
-        shared = same_samples(of_both[1], of_both[0]) & ~blank
-        if shared.any():
-            raise InputError(
-                f"{np.count_nonzero(shared)} of the {s.n_samples} samples of subject "
-                f"{s.id!r} are in align[{number}] too; scoring samples that aligned "
-                "would be circular (even noise scores near 100 %). Align with other "
-                "samples, or leave align out and let halves divide the study."
-            )
 
 
 def match_study(study: Study, how: str) -> Study:
@@ -660,20 +603,14 @@ def match_study(study: Study, how: str) -> Study:
             f"match={how!r} needs the categories of all aligning samples; subject "
             f"{study.ids[[k is None for k in y].index(True)]!r} has none."
         )
-    average = how == "average"
-    # rows suffice to choose among samples; a mean needs the samples themselves
-    found = match_samples(
-        [s.data() if s.is_lazy else s.samples for s in study]
-        if average
-        else [np.arange(s.n_samples)[:, None] for s in study],
-        y,
-        how,
-    )
-    if average:
+    if how == "average":
+        found = match_samples([s.data() for s in study], y, how)
         averaged = zip(study, found.X, found.y or y, strict=True)
         subjects = [Subject(s.id, x, labels=k, space=s.space) for s, x, k in averaged]
-    else:
-        subjects = list(select_samples(study, found.kept))
+    else:  # row numbers suffice to choose among samples
+        found = match_samples([np.arange(s.n_samples)[:, None] for s in study], y, how)
+        chosen = zip(study, found.kept, strict=True)
+        subjects = [s.select(rows) for s, rows in chosen]
     dropped = found.summary.dropped.sum(axis=1)
     told = {
         "how": how,
