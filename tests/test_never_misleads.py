@@ -986,7 +986,9 @@ def test_a_subject_or_a_run_that_is_there_twice_is_not_scored():
         labels=[*one.labels, *one.labels],
         runs=np.repeat([1, 2], one.n_samples),
     )
-    with pytest.raises(InputError, match="run 1 and run 2 of subject '01' are"):
+    with pytest.raises(
+        InputError, match="run 1 of subject '01' and run 2 of subject '01' are"
+    ):
         split_study(Study([again, *list(study)[1:]]))
 
 

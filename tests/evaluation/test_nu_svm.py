@@ -112,14 +112,6 @@ def test_features_without_any_difference_are_answered_too():
     assert set(svm.predict(np.zeros((4, 2)))) <= {0, 1, 2}
 
 
-def test_other_kernels_are_left_alone(rng):
-    X, y = clouds(rng, 0.1)
-    ours = SeparatingNuSVC(nu=0.5, kernel="rbf").fit(X, y)
-    assert ours.by_means_ == {}
-    theirs = NuSVC(nu=0.5, kernel="rbf").fit(X, y)
-    assert_array_equal(ours.predict(X), theirs.predict(X))
-
-
 def test_errors_that_are_not_of_overlap_are_raised():
     with pytest.raises(ValueError, match="nu is infeasible"):
         SeparatingNuSVC(nu=0.9, kernel="linear").fit(np.eye(4), [0, 0, 0, 1])

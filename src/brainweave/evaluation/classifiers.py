@@ -1,12 +1,10 @@
 """Train on some subjects, predict others: one fold, with true or permuted labels.
 
-Linear support vector machines get their tasks in the form in which they are quick.
-LIBSVM multiplies samples one pair at a time. Without alignment the features are voxels,
-tens of thousands of them, and every fold asks for the same products: here one matrix
-product serves all folds of an alignment. Its stopping rule is absolute: it takes
-millions of steps for large features, and stops at once for small ones. The solution of
-a nu-SVM depends neither on their scale nor on their origin, so those of this package
-get centred features of unit size. A classifier that is given gets them as they are.
+Linear support vector machines get their tasks in the form in which they are quick. For
+many features, such as voxels, one matrix product serves all folds of an alignment,
+where LIBSVM would multiply samples one pair at a time in every fold. Its stopping rule
+is absolute, so the nu-SVMs of this package, whose solution depends neither on scale nor
+on origin, get centred features of unit size. Other classifiers get them as they are.
 """
 
 from collections.abc import Callable
@@ -34,17 +32,11 @@ COLUMNS = 2048  # features multiplied at a time
 #: Hulls meet if their distance is less than this share of that of the means. Between
 #: .02 and .2 it makes next to no difference (docs/gdm.md).
 LEAST_DISTANCE = 0.05
-
-
 DEFAULT = "nu-svm-means"
 
 
 def make_classifier(given: Any = None, nu: float = 0.5) -> Any:
-    """Return the classifier of a name, or the one that is given.
-
-    "nu-svm-means", the default, is a linear nu-SVM that goes by means for pairs of
-    categories that overlap; "nu-svm" is that of LIBSVM, as in the paper.
-    """
+    """Return the classifier of a name, or the one that is given."""
     if given is None:
         given = DEFAULT
     if not isinstance(given, str):
@@ -150,31 +142,18 @@ class FeasibleNuSVC(NuSVC):
     title: ClassVar[str] = "nu-SVM of LIBSVM"
 
 
-def nu_parameter(classifier: Any) -> str | None:
-    """Name the nu of a nu-SVM of this package, also inside a pipeline, else None."""
-    if isinstance(classifier, FeasibleNuSVC):
-        return "nu"
-    for name, value in classifier.get_params(deep=True).items():
-        if isinstance(value, FeasibleNuSVC):
-            return f"{name}__nu"
-    return None
-
-
 def with_feasible_nu(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
     """Copy a classifier; the nu of one of this package is lowered to what labels allow.
 
     Also return that nu; None for other classifiers, which stay as they are.
     """
     copy = clone(classifier)
-    name = nu_parameter(copy)
-    if name is None:
+    if not isinstance(copy, FeasibleNuSVC):
         return copy, None
-    nu = float(copy.get_params(deep=True)[name])
     largest = largest_nu(codes)
-    if nu >= largest:
-        nu = NU_MARGIN * largest
-        copy.set_params(**{name: nu})
-    return copy, nu
+    if copy.nu >= largest:
+        copy.set_params(nu=NU_MARGIN * largest)
+    return copy, float(copy.nu)
 
 
 class SeparatingNuSVC(FeasibleNuSVC):
@@ -185,7 +164,7 @@ class SeparatingNuSVC(FeasibleNuSVC):
     Where they meet there is no boundary, and LIBSVM returns any direction, or values
     that are not finite. With weak signals and few features that is the rule. The means
     are what the hulls shrink to as nu grows. Other pairs are decided as by `NuSVC`,
-    votes counted alike; with kernels other than "linear" and "precomputed" all are.
+    votes counted alike. The kernel is "linear" or "precomputed".
 
     Attributes
     ----------
@@ -213,11 +192,8 @@ class SeparatingNuSVC(FeasibleNuSVC):
             super().fit(X, y, sample_weight)
         except ValueError:
             # raised after all is set if hulls meet exactly
-            coefficients = getattr(self, "dual_coef_", np.zeros(1))
-            if self._decides_alone or np.isfinite(coefficients).all():
+            if np.isfinite(getattr(self, "dual_coef_", np.zeros(1))).all():
                 raise
-        if self._decides_alone:
-            return self
         X, rows = np.asarray(X, np.float64), np.asarray(y)
         members = [np.flatnonzero(rows == c) for c in self.classes_]
         starts = np.concatenate([[0], np.cumsum(self.n_support_)])
@@ -237,10 +213,6 @@ class SeparatingNuSVC(FeasibleNuSVC):
                 middle = np.abs(towards) / 2
                 self.by_means_[number] = self._boundary(X, towards, middle)
         return self
-
-    @property
-    def _decides_alone(self) -> bool:
-        return self.kernel not in ("linear", "precomputed")
 
     def _length(self, X: Matrix, weights: Matrix) -> float:
         """Return the length of a weighted sum of samples."""
@@ -286,16 +258,17 @@ _NAMED = {DEFAULT: SeparatingNuSVC, "nu-svm": FeasibleNuSVC}
 def run_task(task: Task, classifier: Any) -> tuple[Codes, dict[str, Any]]:
     """Train and predict; return the predicted codes, and what was done.
 
-    That is the ``nu`` in use and ``n_by_means``, the number of pairs of categories that
-    a nu-SVM could not separate, so that their means decided; None for classifiers that
-    have no such thing.
+    That is the ``nu`` in use and ``n_by_means``, the number of pairs of categories
+    whose means decided; None for classifiers that have no such thing.
     """
     codes = np.concatenate(task.train_codes)
     model, nu = with_feasible_nu(classifier, codes)
     predicted = np.asarray(_trained(model, task, codes).predict(task.test), np.intp)
-    svms = [model, *model.get_params(deep=True).values()]
-    by_means = [s.by_means_ for s in svms if isinstance(s, SeparatingNuSVC)]
-    return predicted, {"nu": nu, "n_by_means": len(by_means[0]) if by_means else None}
+    by_means = getattr(model, "by_means_", None)
+    return predicted, {
+        "nu": nu,
+        "n_by_means": None if by_means is None else len(by_means),
+    }
 
 
 def _trained(model: Any, task: Task, codes: Codes) -> Any:
@@ -305,8 +278,8 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
         hint = ""
         if isinstance(model, NuSVC):
             hint = (
-                f" The largest feasible nu is {largest_nu(codes):.3g}; without "
-                "classifier= the evaluation sees to nu and to categories that overlap."
+                f" The largest feasible nu is {largest_nu(codes):.3g}; the default "
+                "classifier takes care of that."
             )
         raise InputError(
             "The classifier cannot be trained on the features of the training subjects "
@@ -340,11 +313,7 @@ def permuted_hits(
 def prepare_tasks(
     features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
 ) -> tuple[Callable[["AlignedFold"], Task], Any]:
-    """Return what makes the tasks of folds with these features, and what to train.
-
-    The classifier itself, or for a linear SVM on many features one that takes inner
-    products in their place.
-    """
+    """Return what makes the tasks of folds with these features, and what to train."""
     widths = {f.shape[1] for f in features}
     # not subclasses of others, which may look at their features
     known = type(classifier) in (SVC, NuSVC) or isinstance(classifier, FeasibleNuSVC)

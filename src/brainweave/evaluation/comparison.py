@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from brainweave._core.exceptions import InputError, StudyError, warn_user
+from brainweave._core.exceptions import StudyError, warn_user
 from brainweave._core.io import write_text
 from brainweave.evaluation.results import (
     ClassificationResult,
@@ -31,6 +31,7 @@ from brainweave.evaluation.results import (
 from brainweave.evaluation.splits import (
     SplitStudy,
     as_study,
+    half_masks,
     match_study,
     refuse_aligned,
     split_study,
@@ -52,15 +53,9 @@ MIN_SUBJECTS = 3  # for a comparison of methods
 def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
     """Return p of a mean above 0, or that differs from 0, by flipping signs.
 
-    Of several rows, in units of their root mean squares, which no flip changes, the
-    largest mean is tested against the largest after flips of all rows alike: p is
-    corrected for the choice. Exact up to 14 values; with more, from 9999 flips drawn at
-    random.
-
-    Examples
-    --------
-    >>> sign_flip_p([0.2, 0.1, 0.3, 0.1, 0.2])
-    0.03125
+    Of several rows, in units of their root mean squares, the largest mean is tested
+    against the largest after flips of all rows alike: p is corrected for the choice.
+    Exact up to 14 values; with more, from 9999 flips drawn at random.
     """
     found = np.atleast_2d(np.asarray(values, dtype=np.float64))
     size = np.sqrt((found**2).mean(axis=1, keepdims=True))
@@ -79,13 +74,7 @@ def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
 
 
 def smallest_flip_p(n: int, *, two_sided: bool = False) -> float:
-    """Return the smallest p that sign flips of n values can give.
-
-    Examples
-    --------
-    >>> smallest_flip_p(5), smallest_flip_p(5, two_sided=True)
-    (0.03125, 0.0625)
-    """
+    """Return the smallest p that sign flips of n values can give."""
     if n > MAX_EXACT:
         return 1 / (N_FLIPS + 1)
     return float(min(1.0, (2 if two_sided else 1) / 2**n))
@@ -115,21 +104,11 @@ def subject_means(result: Any) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Two methods on the same subjects.
+    """Two methods on the same subjects: the mean score of the better less the other's.
 
-    Attributes
-    ----------
-    better, other : str
-        Names of the methods.
-    difference : float
-        Mean score of the better less that of the other.
-    n_subjects : int
-        Subjects that all methods were scored on.
-    p : float
-        Two-sided, by flipping the signs of the subjects' differences; corrected for all
-        comparisons, whose signs are flipped together (step-down, Westfall and Young).
-    smallest_p : float
-        What p cannot be below with so many subjects.
+    p is two-sided, by flipping the signs of the subjects' differences, and corrected
+    for all comparisons, whose signs are flipped together (step-down, Westfall and
+    Young). It cannot be below `smallest_p` with so many subjects.
     """
 
     better: str
@@ -143,25 +122,9 @@ class PairedTest:
 def compare_results(
     results: Mapping[str, Any] | Iterable[tuple[str, Any]],
 ) -> list[PairedTest]:
-    """Test all pairs of results of one protocol, paired over their subjects.
+    """Test all pairs of named results of one protocol, paired over their subjects.
 
-    Parameters
-    ----------
-    results : mapping of str to ClassificationResult or SubjectScores
-        By the names of their methods, or pairs of name and result.
-
-    Returns
-    -------
-    list of PairedTest
-        None where the methods have fewer than three subjects in common.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace as Result
-    >>> scores = np.array([[0.5, 0.6, 0.4, 0.5, 0.7, 0.6]])
-    >>> a, b = (Result(subjects=list("abcdef"), scores=scores + d) for d in (0.2, 0))
-    >>> compare_results({"GDM": a, "none": b})[0].p
-    0.03125
+    Empty if the methods have fewer than three subjects in common.
     """
     named = results.items() if isinstance(results, Mapping) else results
     scored = [(name, subject_means(result)) for name, result in named]
@@ -191,17 +154,7 @@ def compare_results(
 def subject_interval(result: Any) -> tuple[float, float] | None:
     """Return a 95 % interval of the mean score over subjects, by the t distribution.
 
-    Resampling subjects gives intervals that are far too narrow for a handful of them.
-
-    Parameters
-    ----------
-    result : ClassificationResult
-        Scores between 0 and 1, to which the interval is clipped.
-
-    Returns
-    -------
-    (float, float) or None
-        None for fewer than three subjects.
+    Clipped to scores between 0 and 1; None for fewer than three subjects.
     """
     values = np.array(list(subject_means(result).values()))
     n = len(values)
@@ -238,19 +191,8 @@ def above_chance(result: Any, *others: Any) -> ChanceTest | None:
     """Test accuracies against chance: by the result's permutations, else sign flips.
 
     Sign flips are one-sided over subjects, and only for the held-out protocol: joint
-    accuracies are above chance in noise.
-
-    Parameters
-    ----------
-    result : ClassificationResult
-        The best of several results, or the only one.
-    *others : ClassificationResult
-        The results among which it was chosen, for which p is corrected.
-
-    Returns
-    -------
-    ChanceTest or None
-        None if neither test is possible.
+    accuracies are above chance in noise. p is corrected for the choice among `others`.
+    None if neither test is possible.
     """
     times = len(others) + 1
     chosen = f", corrected for the choice among {times} methods" if others else ""
@@ -292,13 +234,8 @@ def judge_alignment(
     check : AlignmentCheck, optional
         What :func:`brainweave.alignment_check` returns for the fitted model.
     method : str, optional
-        Name of the result to judge. By default the best one that aligns, whose p-value
-        is corrected for the choice.
-
-    Returns
-    -------
-    Verdict or None
-        None if there is nothing to judge by.
+        Name of the result to judge; default the best one that aligns, whose p-value is
+        corrected for the choice.
     """
     judged: list[tuple[bool | None, str]] = []
     aligned = [name for name in results if name != UNALIGNED]
@@ -329,11 +266,10 @@ def _judge_accuracy(
 ) -> tuple[bool | None, str]:
     """Judge whether an accuracy is above chance; None if it cannot be told."""
     result = results[name]
-    details, between = [result.protocol or ""], subject_interval(result)
+    where, between = result.protocol or "", subject_interval(result)
     if between is not None:
         ends = " to ".join(map(_percent, between))
-        details.append(f"95 % interval over subjects {ends}")
-    where = "; ".join(filter(None, details))
+        where = "; ".join(filter(None, (where, f"95 % interval over subjects {ends}")))
     meant = getattr(result, "chance_is", "")
     text = (
         f"With {name}, {_percent(np.mean(result.scores))} of the samples of left-out "
@@ -378,28 +314,7 @@ def verdict(results: Mapping[str, Any]) -> str:
     """Say in one sentence which method scores highest, by how much, and with which p.
 
     Of results of both protocols those of "held-out" are judged, which favours nobody.
-    One result alone is compared with chance: by its permutations, else by sign flips
-    if it is held out.
-
-    Parameters
-    ----------
-    results : mapping of str to ClassificationResult or SubjectScores
-        By the names of their methods; a protocol in brackets after a name is left out.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace as Result
-    >>> scores = np.array([0.5, 0.6, 0.4, 0.5, 0.7, 0.6])
-    >>> folds = [{"test_subjects": [id]} for id in "abcdef"]
-    >>> kind = {"folds": folds, "protocol": "held-out", "chance": 0.25}
-    >>> a, b = (Result(scores=scores + d, **kind) for d in (0.2, 0))
-    >>> print(verdict({"GDM": a, "none": b}))  # doctest: +NORMALIZE_WHITESPACE
-    Held-out: GDM scores highest, 75.0% (chance 25.0%): 20.0 points higher than none,
-    p = 0.031 (two-sided sign flips over 6 subjects; no p can be below 0.031).
+    One result alone is compared with chance.
     """
     protocols = [result.protocol for result in results.values()]
     protocol = "held-out" if "held-out" in protocols else protocols[0]
@@ -414,43 +329,36 @@ def verdict(results: Mapping[str, Any]) -> str:
     chance = f"chance {_shown(result, result.chance)}" + (meant and f", {meant}")
     reached = f"{_shown(result, np.mean(result.scores))} ({chance})"
     if len(judged) == 1:
-        return f"{head} reaches {reached}; {_against_chance(result)}."
+        test, told = above_chance(result), "whether that is above chance was not tested"
+        if test is not None and test.smallest_p is not None:
+            told = (
+                f"{'above' if test.p < SIGNIFICANT else 'not above'} chance, p = "
+                f"{test.p:.2g} ({test.how}; no p can be below {test.smallest_p:.2g})"
+            )
+        return f"{head} reaches {reached}; {told}."
     compared = compare_results(judged)
     pairs = [pair for pair in compared if best in (pair.better, pair.other)]
     if not pairs:
         none = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
         return f"{head} scores highest, {reached}; {none}."
-    few = pairs[0].smallest_p >= SIGNIFICANT
-    said = [
-        f"{_points(result, pair.difference)} higher than "
-        f"{pair.other if pair.better == best else pair.better}, p = {pair.p:.2g}"
-        + ("" if pair.p < SIGNIFICANT or few else ", which does not tell them apart")
-        for pair in pairs
-    ]
     n, least = pairs[0].n_subjects, pairs[0].smallest_p
+    few, said = least >= SIGNIFICANT, []
+    for pair in pairs:
+        by = f"{100 * pair.difference:.1f} points"
+        if hasattr(result, "subjects"):
+            by = f"{pair.difference:.3f}"
+        other = pair.other if pair.better == best else pair.better
+        apart = pair.p < SIGNIFICANT or few
+        said.append(
+            f"{by} higher than {other}, p = {pair.p:.2g}"
+            f"{'' if apart else ', which does not tell them apart'}"
+        )
     corrected = ", corrected for all pairs" if len(judged) > 2 else ""
     return (
         f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "
         f"over {n} subjects{corrected}; no p can be below {least:.2g}"
         f"{': too few subjects to tell methods apart' if few else ''})."
     )
-
-
-def _against_chance(result: Any) -> str:
-    test = above_chance(result)
-    if test is None or test.smallest_p is None:
-        return "whether that is above chance was not tested"
-    above = "above" if test.p < SIGNIFICANT else "not above"
-    return (
-        f"{above} chance, p = {test.p:.2g} ({test.how}; no p can be below "
-        f"{test.smallest_p:.2g})"
-    )
-
-
-def _points(result: Any, difference: float) -> str:
-    if hasattr(result, "subjects"):
-        return f"{difference:.3f}"
-    return f"{100 * difference:.1f} points"
 
 
 def _shown(result: Any, value: float) -> str:
@@ -541,13 +449,12 @@ class Comparison:
         return pd.DataFrame(rows, columns=columns)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write ``results.json``, and tables of the methods and of all folds.
+        """Write ``results.json``, and the tables ``comparison.tsv`` and ``folds.tsv``.
 
         Parameters
         ----------
         folder : path
-            Made if it does not exist. The tables are ``comparison.tsv`` and
-            ``folds.tsv``.
+            Made if it does not exist.
         """
         import pandas as pd
 
@@ -575,14 +482,7 @@ class Comparison:
         Comparison
         """
         file = Path(path)
-        if file.is_dir():
-            file = file / "results.json"
-            if not file.is_file():
-                raise InputError(
-                    f"{str(path)!r} holds no results.json. Name the folder of a "
-                    "comparison."
-                )
-        return cls(*read_results(file))
+        return cls(*read_results(file / "results.json" if file.is_dir() else file))
 
 
 def compare_methods(
@@ -651,10 +551,7 @@ def compare_methods(
 
     whole = as_study(study, y)
     refuse_aligned(whole)
-    if isinstance(halves, str) and halves not in ("category", "run"):
-        raise InputError(
-            f"halves must be 'category', 'run' or one mask per subject; got {halves!r}."
-        )
+    half_masks(whole, halves)  # refuses halves that cannot be
     subject_folds(len(whole), leave_out)  # refuses what leaves nobody
     if version is None:
         version = content_hash(whole) if store else "not kept"
