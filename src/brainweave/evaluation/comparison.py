@@ -31,7 +31,6 @@ from brainweave.evaluation.results import (
 from brainweave.evaluation.splits import (
     SplitStudy,
     as_study,
-    half_masks,
     match_study,
     refuse_aligned,
     split_study,
@@ -551,7 +550,6 @@ def compare_methods(
 
     whole = as_study(study, y)
     refuse_aligned(whole)
-    half_masks(whole, halves)  # refuses halves that cannot be
     subject_folds(len(whole), leave_out)  # refuses what leaves nobody
     if version is None:
         version = content_hash(whole) if store else "not kept"

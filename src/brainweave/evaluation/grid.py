@@ -18,7 +18,7 @@ from itertools import product
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 from joblib import Parallel, cpu_count, delayed
@@ -50,21 +50,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GridStudy:
-    """A study in a grid.
+    """A study in a grid: a SplitStudy, or what :func:`split_study` takes.
 
-    Parameters
-    ----------
-    name : str
-        Name of the study in tables.
-    study : SplitStudy, or what :func:`brainweave.split_study` takes, or a callable
-        The data. A callable returns them; it is called only if a fold is missing, and
-        needs `version` and `shape`.
-    leave_out : int, default=1
-        Number of subjects tested at a time.
-    version : str, default=""
-        Stands for the data of a callable: change it when the data change.
-    shape : tuple of two ints, optional
-        Numbers of splits and of subjects of what a callable returns.
+    Or a callable that returns it, and is called only if a fold is missing. It needs the
+    `shape` (numbers of splits and of subjects) of what it returns, and a `version` that
+    changes when the data do. `leave_out` subjects are tested at a time.
     """
 
     name: str
@@ -106,8 +96,7 @@ class GridStudy:
         return _hash([self.study.design, *hashes])
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """The folds that share one fit: all of a half, or a single one that is held out."""
 
     grid: "Grid"
@@ -115,18 +104,6 @@ class Job:
     protocol: str
     half: int
     names: dict[int, str]  # of the records, by fold; with a hash of all they depend on
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What identifies the job in tables."""
-        return {
-            "study": self.grid.study.name,
-            "method": self.method,
-            "protocol": self.protocol,
-            "tags": dict(self.grid.tags),
-            "half": self.half,
-            "seed": self.grid.random_state,
-        }
 
 
 @dataclass(frozen=True)
@@ -140,12 +117,8 @@ class Grid:
     methods : mapping of str to aligner
         Aligners by the names that tables use, computed in this order: with the slowest
         first, no core waits for the last.
-    protocols : sequence of str, default=("held-out",)
-        "held-out", "joint", or both.
-    measure : Measure, optional
-        How folds are scored; default :class:`Classification`.
-    random_state : int, default=0
-        The seed.
+    protocols, measure, random_state
+        As in :func:`score_folds`; by default "held-out", and :class:`Classification`.
     tags : mapping of str to Any, optional
         Columns of tables that tell several grids of one study apart.
     """
@@ -219,19 +192,8 @@ def _settings_of(value: Any) -> Any:
 class ResultStore:
     """Records in a folder, one file each, written as a whole or not at all.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist. Several processes may use it at the same time; they
-        may then repeat each other's work.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> store = ResultStore(tempfile.mkdtemp())
-    >>> store.put("first", {"accuracy": 0.5})
-    >>> store.get("first")
-    {'accuracy': 0.5}
+    Several processes may use the folder at the same time; they may then repeat each
+    other's work.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -310,10 +272,9 @@ def run_grid(
 
     Notes
     -----
-    The folds of one study and half are run together: what costs a pass over voxels is
-    computed once for all methods, protocols and folds. A study is read only if one of
-    its folds is missing, one study at a time. A method that fails gets a record with
-    its error; the others still run.
+    What costs a pass over voxels is computed once for all methods, protocols and folds
+    of a study and half. A study is read only if one of its folds is missing. A method
+    that fails gets a record with its error; the others still run.
 
     Examples
     --------
@@ -326,23 +287,29 @@ def run_grid(
     """
     listed = [grids] if isinstance(grids, Grid) else list(grids)
     jobs = [job for grid in listed for job in grid.jobs()]
-    run = _Run(
-        store if isinstance(store, ResultStore) else ResultStore(store),
-        # as everywhere: None, and numbers below 1, mean one per core
-        cluster_workers() or cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
-        progress,
-        {name for job in jobs for name in job.names.values()},
-        retry_failed,
-    )
+    kept = store if isinstance(store, ResultStore) else ResultStore(store)
+    # as everywhere: None, and numbers below 1, mean one per core
+    all_cores = n_jobs is None or n_jobs < 1
+    workers = (cluster_workers() or cpu_count()) if all_cores else n_jobs
+    run = _Run(kept, workers or 1, progress)
+    names = {name for job in jobs for name in job.names.values()}
+    run.find(names, retry_failed)
     run.compute(jobs)
     # tags are up to the grid that asks, not to the record, which several may share
     result = GridResult(
-        {**run.records[name], **job.columns}
+        {
+            **run.records[name],
+            "study": job.grid.study.name,
+            "method": job.method,
+            "protocol": job.protocol,
+            "half": job.half,
+            "seed": job.grid.random_state,
+            "tags": dict(job.grid.tags),
+        }
         for job in jobs
         for name in job.names.values()
     )
-    table = result.to_frame().to_csv(index=False)
-    write_text(run.store.folder / "results.csv", table)
+    write_text(kept.folder / "results.csv", result.to_frame().to_csv(index=False))
     return result
 
 
@@ -350,30 +317,22 @@ class _Run:
     """One call of :func:`run_grid`."""
 
     def __init__(
-        self,
-        store: ResultStore,
-        workers: int,
-        progress: Progress | None,
-        names: set[str],
-        retry_failed: bool,
+        self, store: ResultStore, workers: int, progress: Progress | None
     ) -> None:
         self.store, self.workers, self.progress = store, workers, progress
-        self.total, self.counting = len(names), Lock()
+        self.records: dict[str, dict[str, Any]] = {}
+        self.total, self.counting = 0, Lock()
         self.warnings = WarningCollector()
-        found = {name: store.get(name) for name in names}
-        self.records = {
-            name: record
-            for name, record in found.items()
-            if record is not None
-            and record.get("name") == name
-            and not (retry_failed and record["error"])
-        }
-        logger.info(
-            "%d of %d folds are in the store %s",
-            len(self.records),
-            self.total,
-            store.folder,
-        )
+
+    def find(self, names: set[str], retry_failed: bool) -> None:
+        """Read the records that the store has."""
+        for name in names:
+            record = self.store.get(name) or {}
+            if record.get("name") == name and not (retry_failed and record["error"]):
+                self.records[name] = record
+        self.total, n_found = len(names), len(self.records)
+        where = self.store.folder
+        logger.info("%d of %d folds are in the store %s", n_found, self.total, where)
 
     def compute(self, jobs: list[Job]) -> None:
         """Compute what is missing, study by study, in groups that share bases."""
@@ -442,7 +401,13 @@ class _Run:
                     "warnings": list(dict.fromkeys(texts)),
                     "finished": datetime.now(UTC).isoformat(timespec="seconds"),
                 }
-                self._keep(job, plain({**common, **found, **facts}))
+                record = plain({**common, **found, **facts})
+                self.store.put(record["name"], record)
+                with self.counting:
+                    self.records[record["name"]] = record
+                    where = f"half {job.half + 1}, fold {fold + 1}"
+                    study, method, protocol = grid.study.name, job.method, job.protocol
+                    self._report(f"{study}, {method}, {protocol}, {where}")
 
             try:
                 for found in score_folds(
@@ -470,15 +435,6 @@ class _Run:
                 for fold in missing:
                     text = f"{type(error).__name__}: {error}"
                     keep(fold, {"error": text, "seconds": {}})
-
-    def _keep(self, job: Job, record: dict[str, Any]) -> None:
-        self.store.put(record["name"], record)
-        with self.counting:
-            self.records[record["name"]] = record
-            self._report(
-                f"{job.grid.study.name}, {job.method}, {job.protocol}, half "
-                f"{job.half + 1}, fold {record['fold'] + 1}"
-            )
 
     def _report(self, text: str) -> None:
         if self.progress is not None:

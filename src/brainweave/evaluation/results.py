@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,10 +81,9 @@ class ClassificationResult(_Scores):
         For each fold: ``half`` (which part aligned, from 0), ``fold`` (which group of
         subjects was left out), ``test_subjects``, ``accuracy``, ``subject_scores`` (the
         accuracy of each test subject), ``balanced_accuracy``, ``n_train``, ``n_test``,
-        ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of categories that it could
-        not separate, told apart by their means), ``best_params`` (of an aligner that
-        tunes itself), all None where they do not apply, and ``n_components`` (shared
-        features in use).
+        ``n_components`` (shared features in use), and, None where they do not apply,
+        ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of categories told apart by
+        their means) and ``best_params`` (of an aligner that tunes itself).
     categories : list
         The categories, sorted.
     confusion : ndarray of shape (n_categories, n_categories)
@@ -128,17 +127,7 @@ class ClassificationResult(_Scores):
     def from_records(
         cls, records: Sequence[Record], *, categories: list[Any], **fields: Any
     ) -> Self:
-        """Make a result of the records of its folds, and what else is known.
-
-        Parameters
-        ----------
-        records : sequence of dict
-            One per fold.
-        categories : list
-            In the order of the confusion matrices.
-        **fields
-            The other fields: method, protocol, seconds, settings, study and design.
-        """
+        """Make a result of the records of its folds, and its other fields."""
         folds = [
             {
                 **{k: r[k] for k in ("half", "fold", "test_subjects")},
@@ -176,10 +165,7 @@ class ClassificationResult(_Scores):
         """Name of the classifier."""
         return str(self.design.get("classifier", ""))
 
-    @property
-    def chance_is(self) -> str:
-        """Which chance it is, in words."""
-        return "the most frequent category"
+    chance_is: ClassVar[str] = "the most frequent category"
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per fold."""
@@ -188,14 +174,11 @@ class ClassificationResult(_Scores):
         frame = pd.DataFrame(self.folds).assign(chance=self.chance)
         frame["test_subjects"] = frame["test_subjects"].map(", ".join)
         frame["subject_scores"] = [
-            ""
-            if fold.get("subject_scores") is None
-            else ", ".join(f"{score:.4g}" for score in fold["subject_scores"])
+            ", ".join(f"{score:.4g}" for score in fold.get("subject_scores") or ())
             for fold in self.folds
         ]
-        frame.insert(0, "method", self.method)
-        frame.insert(1, "protocol", self.protocol)
-        frame.insert(2, "classifier", self.classifier)
+        for number, name in enumerate(("method", "protocol", "classifier")):
+            frame.insert(number, name, getattr(self, name))
         return frame
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -324,13 +307,7 @@ class SubjectScores(_Scores):
 
 
 class GridResult:
-    """All folds of a grid.
-
-    Parameters
-    ----------
-    records : iterable of dict
-        One per fold, in the order of the grid.
-    """
+    """All folds of a grid: one record each, in the order of the grid."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = list(records)
@@ -412,17 +389,7 @@ def write_results(
     results: Mapping[str, ClassificationResult],
     errors: Mapping[str, str] | None = None,
 ) -> None:
-    """Write results by name, and the errors of methods without one, as JSON.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    results : mapping of str to ClassificationResult
-        By the names of their methods.
-    errors : mapping of str to str, optional
-        Why other methods have no result.
-    """
+    """Write results by name, and the errors of methods without one, as JSON."""
     document = {
         "format": FORMAT,
         "brainweave": __version__,
@@ -443,18 +410,7 @@ def write_results(
 def read_results(
     path: str | PathLike[str],
 ) -> tuple[dict[str, ClassificationResult], dict[str, str]]:
-    """Read a file that :func:`write_results` wrote; refuse any other content.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    results : dict of str to ClassificationResult
-    errors : dict of str to str
-    """
+    """Read results and errors that :func:`write_results` wrote; refuse all else."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         if document.get("format") != FORMAT:
