@@ -30,7 +30,7 @@ TABLE: dict[str, Callable[[], Case]] = {
     ),
     "KernelHyperalignment": lambda: Case(
         bw.KernelHyperalignment(4, kernel_params={"hp": 200.0}),
-        excused={"way_back": NO_WAY_BACK, "float32_way_back": NO_WAY_BACK},
+        excused={"way_back": NO_WAY_BACK},
     ),
     "SVDHyperalignment": lambda: Case(bw.SVDHyperalignment(4)),
     "SRM": lambda: Case(bw.SRM(4, random_state=0)),
