@@ -433,14 +433,3 @@ def test_what_is_no_record_gives_way(tmp_path, kind):
     assert store.get("a") is None
     store.put("a", {"x": 1})
     assert store.get("a") == {"x": 1}
-
-
-@pytest.mark.parametrize("place", ["", "cells"])
-def test_a_file_in_place_of_a_folder_is_told(tmp_path, place):
-    (tmp_path / "store").mkdir()
-    path = tmp_path / "store" / place
-    if not place:
-        path.rmdir()
-    path.write_text("")
-    with pytest.raises(InputError, match="there is a file where a folder should be"):
-        ResultStore(tmp_path / "store")

@@ -227,7 +227,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(data):
     with pytest.raises(ValueError, match="energies of GDMCV is a list of candidates"):
         GDMCV(energies=0.5).fit(X, y)
     for energy, error in ((82, ValueError), (0, ValueError), ("auto", TypeError)):
-        with pytest.raises(error, match=r"energies of GDMCV .* written 0\.82;.* None"):
+        with pytest.raises(error, match="energy of PaperGDM"):
             GDMCV(energies=[energy]).fit(X, y)
     with pytest.raises(ValueError, match="kernels of GDMCV is a list of candidates"):
         GDMCV(kernels=[]).fit(X, y)

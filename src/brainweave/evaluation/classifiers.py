@@ -1,10 +1,10 @@
 """Train on some subjects, predict others: one fold, with true or permuted labels.
 
-Linear support vector machines get their tasks in the form in which they are quick. For
-many features, such as voxels, one matrix product serves all folds of an alignment,
-where LIBSVM would multiply samples one pair at a time in every fold. Its stopping rule
-is absolute, so the nu-SVMs of this package, whose solution depends neither on scale nor
-on origin, get centred features of unit size. Other classifiers get them as they are.
+Linear support vector machines get their tasks in the form in which they are quick. Many
+features, such as voxels, are multiplied at once, where LIBSVM would multiply samples
+one pair at a time. Its stopping rule is absolute, so the nu-SVMs of this package, whose
+solution depends neither on scale nor on origin, get centred features of unit size.
+Other classifiers get them as they are.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
 WIDE = 256  # from so many features on LIBSVM's own products are slower by far
-COLUMNS = 2048  # features multiplied at a time
 #: Hulls meet if their distance is less than this share of that of the means. Between
 #: .02 and .2 it makes next to no difference (docs/gdm.md).
 LEAST_DISTANCE = 0.05
@@ -55,11 +54,6 @@ def largest_nu(codes: Codes) -> float:
 
     With the smallest and the largest of the classes, ``2 min / (min + max)``: 1 when
     all are of one size (Chang and Lin, 2001).
-
-    Examples
-    --------
-    >>> largest_nu(np.array([0, 0, 0, 1]))
-    0.5
     """
     counts = np.bincount(codes)
     counts = counts[counts > 0]
@@ -125,15 +119,10 @@ class Task:
             return self
         return replace(self, train=train / size, test=test / size)
 
-    def with_unit_products(self, width: int) -> "Task":
-        """Do the same for inner products of features in their place."""
-        means, mean = self.train.mean(axis=0), self.train.mean()
-        train = self.train - means - means[:, None] + mean
-        test = self.test - means - self.test.mean(axis=1, keepdims=True) + mean
-        square = train.diagonal().mean() / width
-        if not (np.isfinite(square) and square > 0):
-            return self
-        return replace(self, train=train / square, test=test / square)
+    def as_products(self) -> "Task":
+        """Put inner products in the place of features, for kernels that take them."""
+        train, test = (np.asarray(x, np.float64) for x in (self.train, self.test))
+        return replace(self, train=train @ train.T, test=test @ train.T)
 
 
 class FeasibleNuSVC(NuSVC):
@@ -314,47 +303,18 @@ def prepare_tasks(
     features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
 ) -> tuple[Callable[["AlignedFold"], Task], Any]:
     """Return what makes the tasks of folds with these features, and what to train."""
-    widths = {f.shape[1] for f in features}
     # not subclasses of others, which may look at their features
     known = type(classifier) in (SVC, NuSVC) or isinstance(classifier, FeasibleNuSVC)
     linear = known and classifier.kernel == "linear"
     resizes = linear and isinstance(classifier, FeasibleNuSVC)
-    if not linear or len(widths) > 1 or min(widths) < WIDE:
-
-        def plain(fold: "AlignedFold") -> Task:
-            task = Task.from_fold(fold, codes, ids)
-            return task.of_unit_size() if resizes else task
-
-        return plain, classifier
-    kept = [c != NO_LABEL for c in codes]
-    pairs = zip(features, kept, strict=True)
-    products = _inner_products([f[k] for f, k in pairs], centred=resizes)
-    # the labelled samples of all are counted through, as one column per subject
-    counted = np.cumsum(np.concatenate(kept))[:, None] - 1
-    numbers = np.split(counted, np.cumsum([len(k) for k in kept])[:-1])
+    wide = linear and min(f.shape[1] for f in features) >= WIDE
 
     def make(fold: "AlignedFold") -> Task:
-        # row numbers take the place of features until the task knows who is tested
-        rows = Task.from_fold(replace(fold, features=numbers), codes, ids)
-        train, test = rows.train[:, 0], rows.test[:, 0]
-        task = replace(
-            rows,
-            train=products[np.ix_(train, train)],
-            test=products[np.ix_(test, train)],
-        )
-        return task.with_unit_products(min(widths)) if resizes else task
+        task = Task.from_fold(fold, codes, ids)
+        if resizes:
+            task = task.of_unit_size()
+        return task.as_products() if wide else task
 
-    return make, clone(classifier).set_params(kernel="precomputed")
-
-
-def _inner_products(
-    blocks: list[NDArray[Any]], *, centred: bool
-) -> NDArray[np.float64]:
-    n, width = sum(map(len, blocks)), blocks[0].shape[1]
-    total = np.zeros((n, n))
-    for start in range(0, width, COLUMNS):
-        z = np.concatenate([b[:, start : start + COLUMNS] for b in blocks])
-        if centred:  # before, since products of large offsets drown the rest
-            z = z - z.mean(axis=0)
-        total += z @ z.T
-    return total
+    if wide:
+        classifier = clone(classifier).set_params(kernel="precomputed")
+    return make, classifier

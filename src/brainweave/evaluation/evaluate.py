@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -50,19 +50,6 @@ from brainweave.persistence.codec import plain
 from brainweave.study.study import Study, Subject
 
 PROTOCOLS = ("joint", "held-out")
-
-
-class Design(TypedDict, total=False):
-    """Options of all evaluations; see :func:`between_subject_classification`."""
-
-    halves: Any
-    align: Any
-    match: str | None
-    leave_out: int
-    protocol: str
-    random_state: Any
-    n_jobs: int | None
-    progress: Any
 
 
 # -- for users -------------------------------------------------------------------------
@@ -201,7 +188,7 @@ def between_subject_matching(
     *,
     window: int = 9,
     step: int = 1,
-    **design: Unpack[Design],
+    **design: Any,
 ) -> SubjectScores:
     """Score an alignment by matching time segments of samples it has not seen.
 
@@ -213,9 +200,8 @@ def between_subject_matching(
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
     **design
-        The options `halves`, `align`, `match`, `leave_out`, `protocol`,
-        `random_state`, `n_jobs` and `progress` of
-        :func:`between_subject_classification`. Without categories
+        The options `halves` to `leave_out`, `protocol`, `random_state`, `n_jobs` and
+        `progress` of :func:`between_subject_classification`. Without categories
         ``halves="category"`` is the first half of the samples against the second.
 
     Returns
@@ -245,7 +231,7 @@ def between_subject_reconstruction(
     y: Any = None,
     *,
     score: str = "correlation",
-    **design: Unpack[Design],
+    **design: Any,
 ) -> SubjectScores:
     """Score an alignment by predicting the voxels of a subject from other subjects.
 
@@ -298,10 +284,7 @@ def _evaluate(
     n_jobs: int | None = None,
     progress: Any = None,
 ) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
-    """Split a study and score every fold.
-
-    Return the split, the records of the folds, and the other fields of a result.
-    """
+    """Return a split study, the records of its folds, and other fields of a result."""
     start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
     with clock("bases"):
         split = split_study(study, y, halves=halves, align=align, match=match)

@@ -199,13 +199,7 @@ class ResultStore:
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
         self.cells = self.folder / "cells"
-        try:
-            self.cells.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise InputError(
-                f"{str(self.cells)!r} cannot be made: there is a file where a folder "
-                "should be. Move it away, or use another folder."
-            ) from None
+        self.cells.mkdir(parents=True, exist_ok=True)
 
     def get(self, name: str) -> dict[str, Any] | None:
         """Return a record; None if there is none.

@@ -336,18 +336,14 @@ def coded_labels(split: SplitStudy, part: int) -> list[Codes]:
 def _check_locked(scored: Study) -> None:
     first = scored.subjects[0]
     for subject in scored:
-        if subject.n_samples != first.n_samples:
-            raise InputError(
-                f"Subject {subject.id!r} has {subject.n_samples} scored samples, "
-                f"{first.id!r} has {first.n_samples}. This score compares subjects "
-                "sample by sample: keep the stimuli that all have, in one order."
-            )
-        for what, shown in (("labels", "categories"), ("stimuli", "stimuli")):
+        for what in ("n_samples", "labels", "stimuli"):
             own, known = getattr(subject, what), getattr(first, what)
             if own is None or known is None or np.array_equal(own, known):
                 continue
+            shown = {"n_samples": f"{own} samples", "labels": "other categories"}
             raise InputError(
-                f"The scored samples of subject {subject.id!r} show other {shown} "
-                f"than those of {first.id!r} in the same rows. This score compares "
-                "subjects sample by sample: bring them into one order."
+                f"The scored samples of subject {subject.id!r} differ from those of "
+                f"{first.id!r} ({shown.get(what, 'other stimuli')}). This compares "
+                "subjects sample by sample: keep the stimuli that all have, in one "
+                "order."
             )

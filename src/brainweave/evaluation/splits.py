@@ -1,9 +1,8 @@
 """Divide a study into samples that align and samples that are scored.
 
-A :class:`Split` holds one such division and keeps what costs a pass over voxels: the
-bases of the subjects, per kernel, and the products of the scored samples with them.
-Every fold, energy, number of components, graph and method that is evaluated on the same
-split uses them again.
+A :class:`Split` keeps what costs a pass over voxels: the bases of the subjects and the
+products of the scored samples with them. Every method and setting that is evaluated on
+the same split uses them again.
 """
 
 import logging
@@ -41,14 +40,9 @@ Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
 
 
 class Split:
-    """One division of a study, and the bases and products computed for it so far.
+    """Samples that align and other samples of the same subjects that are scored.
 
-    Parameters
-    ----------
-    aligning : Study
-        The samples that align.
-    scored : Study
-        Other samples of the same subjects, in the same order.
+    Keeps the bases and products that were computed for them so far.
     """
 
     def __init__(self, aligning: Study, scored: Study) -> None:
@@ -84,15 +78,17 @@ class Split:
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
-            what, expected, found = "categories", first.labels, subject.labels
-            if expected is None or found is None:
-                what, expected, found = "stimuli", first.stimuli, subject.stimuli
+            what = "labels"
+            if first.labels is None or subject.labels is None:
+                what = "stimuli"
+            expected, found = getattr(first, what), getattr(subject, what)
             if expected is None or found is None or len(expected) != len(found):
                 continue  # the aligner itself refuses other numbers of samples
             if not np.array_equal(found, expected):
+                shown = "categories" if what == "labels" else "stimuli"
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
-                    f"aligning samples of subject {subject.id!r} show other {what} "
+                    f"aligning samples of subject {subject.id!r} show other {shown} "
                     f"than those of {first.id!r} in the same rows. Pass "
                     "match='truncate' to reorder them by category, or use GDM with "
                     "graph='labels'."
@@ -129,12 +125,8 @@ class Split:
             if (basis := self._bases.get(keys[i])) is None
             or (full[i] and not basis.is_decomposed)
         ]
-        logger.debug(
-            "%s: %d bases are made, %d used again",
-            type(aligner).__name__,
-            len(new),
-            len(who) - len(new),
-        )
+        told = type(aligner).__name__, len(new), len(who) - len(new)
+        logger.debug("%s: %d bases are made, %d used again", *told)
         recipes = [self._recipe(*keys[i]) for i in new]
         made = map_subjects(_make_basis, recipes, [full[i] for i in new], n_jobs=n_jobs)
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
@@ -209,28 +201,25 @@ class Split:
         new = [
             (i, basis)
             for i, basis in zip(who, bases, strict=True)
-            if (i, basis.kernel, basis.standardize) not in self._kernels
+            if basis.kernel.from_products
             and (i, basis.standardize) not in self._products
         ]
         found = map_subjects(
-            _products_or_kernel,
+            SubjectBasis.products_with,
             [basis.without_matrices() for _, basis in new],
             [self.scored.subjects[i].samples for i, _ in new],
             [self._name_of(i) for i, _ in new],
             n_jobs=n_jobs,
         )
-        for (i, basis), products in zip(new, found, strict=True):
-            if isinstance(products, SampleProducts):
-                self._products[i, basis.standardize] = products
-            else:
-                self._kernels[i, basis.kernel, basis.standardize] = products
+        keys = [(i, basis.standardize) for i, basis in new]
+        self._products.update(zip(keys, found, strict=True))
 
     def _kernel_of(self, i: int, basis: SubjectBasis) -> Matrix:
         key = (i, basis.kernel, basis.standardize)
         if key not in self._kernels:
-            known = self._products.get((i, basis.standardize))
-            with_samples = known is None or not basis.kernel.from_products
-            other = self.scored.subjects[i].samples if with_samples else known
+            other: Any = self.scored.subjects[i].samples
+            if basis.kernel.from_products:
+                other = self._products[i, basis.standardize]
             self._kernels[key] = basis.kernel_to(other, self._name_of(i))
         return self._kernels[key]
 
@@ -248,13 +237,6 @@ def _make_basis(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
     return basis
 
 
-def _products_or_kernel(basis: SubjectBasis, samples: Any, name: str) -> Any:
-    """Return products that serve every kernel, or the kernel that needs the samples."""
-    if basis.kernel.from_products:
-        return basis.products_with(samples, name)
-    return basis.kernel_to(samples, name)
-
-
 def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:
     called = {"name": name} if isinstance(fitted, SubjectMap) else {}
     return to_numpy(fitted.transform(samples, **called))
@@ -263,23 +245,15 @@ def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:
 class SplitStudy:
     """A study divided for evaluation, with the work that evaluations share.
 
-    Made by :func:`split_study`; every function of this package that takes a study takes
-    this instead, so that several methods, energies or protocols share one pass over the
-    voxels.
-
-    Parameters
-    ----------
-    splits : sequence of Split
-        Each aligns with some samples and scores others.
-    name : str, default=""
-        Name of the study.
-    fingerprint : str, optional
-        Of the study before it was divided; None if it is not known.
-    design : dict of str to Any, optional
-        How it was divided: ``halves`` and ``match``.
+    Made by :func:`split_study`; every evaluation takes it in place of a study, so that
+    several methods, energies or protocols share one pass over the voxels.
 
     Attributes
     ----------
+    splits : list of Split
+        Each aligns with some samples and scores others.
+    design : dict of str to Any
+        How the study was divided: ``halves`` and ``match``.
     ids : list of str
         The subjects.
     categories : list
@@ -397,8 +371,7 @@ def split_study(
             design["standardised_together"] = shared
         splits, parts = split_in_halves(whole, masks), []
     for each in (whole, *parts):
-        names = [repr(id) for id in each.ids]
-        check_labels_overlap([s.labels for s in each], names)
+        check_labels_overlap([s.labels for s in each], list(map(repr, each.ids)))
     if match is not None:
         splits = [Split(match_study(s.aligning, match), s.scored) for s in splits]
     return SplitStudy(
@@ -471,13 +444,7 @@ def _refuse_copies(study: Study) -> None:
 
 
 def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
-    """Leave out consecutive groups of subjects; the last may be smaller.
-
-    Examples
-    --------
-    >>> subject_folds(5, 2)
-    [[0, 1], [2, 3], [4]]
-    """
+    """Leave out consecutive groups of subjects; the last may be smaller."""
     check_int("leave_out", leave_out, minimum=1, owner="the evaluation")
     if leave_out >= n_subjects:
         raise InputError(
@@ -493,15 +460,14 @@ def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
 def as_study(study: Any, y: Any = None) -> Study:
     """Return a Study from a Study or lists; y replaces its labels."""
     if not isinstance(study, Study):
+        subjects = []
         entries = check_list_of_subjects(study, owner="The evaluation")
-        study = Study(
-            s
-            if isinstance(s, Subject)
-            else Subject(s.id, s.data())
-            if isinstance(s, NamedSamples)
-            else Subject(str(i), s)
-            for i, s in enumerate(entries)
-        )
+        for i, entry in enumerate(entries):
+            if isinstance(entry, NamedSamples):
+                entry = Subject(entry.id, entry.data())
+            known = isinstance(entry, Subject)
+            subjects.append(entry if known else Subject(str(i), entry))
+        study = Study(subjects)
     if y is None:
         return study
     labels = labels_per_subject(list(study), y, owner="the evaluation")

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave._core.validation import check_fraction, check_option
+from brainweave._core.validation import check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.gdm.paper import PaperGDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
-from brainweave.basis.kernels import check_kernel
 from brainweave.evaluation.evaluate import PROTOCOLS, between_subject_classification
 from brainweave.evaluation.splits import SplitStudy, refuse_aligned, split_in_halves
 from brainweave.study.study import Study, Subject
@@ -52,9 +51,7 @@ class GDMCV(BaseAligner):
     classifier : scikit-learn classifier, optional
         Default: a linear nu-SVM.
     standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance over the aligning samples.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.basis.reliability`).
+        As in :class:`brainweave.GDM`.
     n_jobs : int, optional
         Subjects and folds worked on at the same time; default one per core.
 
@@ -203,7 +200,7 @@ class GDMCV(BaseAligner):
 
     def _settings(self) -> list[dict[str, Any]]:
         """Return the parameters of GDM for every combination of the candidates."""
-        owner, counts = self._owner, self.n_components
+        counts = self.n_components
         listed = {
             "kernels": self.kernels,
             "energies": self.energies,
@@ -216,30 +213,18 @@ class GDMCV(BaseAligner):
                 raise InputError(
                     f"{name} of GDMCV is a list of candidates; got {values!r}."
                 )
-        hint = "None does not cut, but shrinks, by a strength found in closed form."
-        for energy in self.energies:
-            if energy is not None:
-                check_fraction("energies", energy, owner=owner, hint=hint)
-        for graph in self.graphs:
+        settings = []
+        for kernel, energy, k, graph in product(*listed.values()):
             if not (callable(graph) or graph == "labels"):
                 raise InputError(
                     "graphs of GDMCV are 'labels' or callables that make a graph from "
                     f"y; got {graph!r}."
                 )
-        settings = []
-        for given, energy, k, graph in product(*listed.values()):
-            name, hp = given if isinstance(given, tuple) else (given, None)
-            hp_given = None if hp is None else {"hp": hp}
-            kernel = check_kernel(name, hp_given, owner=owner)
-            settings.append(
-                {
-                    "n_components": k,
-                    "energy": energy,
-                    "kernel": kernel.function or kernel.name,
-                    "kernel_params": None if kernel.hp is None else {"hp": kernel.hp},
-                    "graph": graph,
-                }
-            )
+            named, hp = kernel if isinstance(kernel, tuple) else (kernel, None)
+            params = {"n_components": k, "energy": energy, "kernel": named}
+            params["kernel_params"] = None if hp is None else {"hp": hp}
+            settings.append({**params, "graph": graph})
+            self._model(settings[-1]).basis_settings(None)  # refuses what cannot be
         return settings
 
 
