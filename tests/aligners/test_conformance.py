@@ -54,7 +54,6 @@ TABLE |= {
         EQUAL,
         excused={
             "parameters": INSIDE,
-            "bad_settings": INSIDE,
             "fit_on_bases": PIECES,
             "different_voxel_counts": PER_VOXEL,
         },
@@ -69,7 +68,6 @@ TABLE |= {
         EQUAL,
         excused={
             "parameters": INSIDE,
-            "bad_settings": INSIDE,
             "fit_on_bases": PIECES,
             "different_voxel_counts": PER_VOXEL,
         },

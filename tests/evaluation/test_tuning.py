@@ -231,7 +231,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(data):
             GDMCV(energies=[energy]).fit(X, y)
     with pytest.raises(ValueError, match="kernels of GDMCV is a list of candidates"):
         GDMCV(kernels=[]).fit(X, y)
-    with pytest.raises(ValueError, match="kernel of GDMCV must be a callable or"):
+    with pytest.raises(ValueError, match="kernel of PaperGDM must be a callable or"):
         GDMCV(kernels=["cubic"]).fit(X, y)
     with pytest.raises(ValueError, match="graphs of GDMCV are 'labels' or callables"):
         GDMCV(graphs=["time"]).fit(X, y)

@@ -155,20 +155,9 @@ class SeparatingNuSVC(FeasibleNuSVC):
     are what the hulls shrink to as nu grows. Other pairs are decided as by `NuSVC`,
     votes counted alike. The kernel is "linear" or "precomputed".
 
-    Attributes
-    ----------
-    by_means_ : dict of int to tuple
-        The number of each pair that is decided by means, in the order of `NuSVC`, and
-        its boundary: weights of features (or of training samples), and the threshold.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat([0, 1], 200)
-    >>> X = rng.normal(size=(400, 1)) + y[:, None]
-    >>> overlapping = SeparatingNuSVC(nu=0.3, kernel="linear").fit(X, y)
-    >>> len(overlapping.by_means_), round(overlapping.score(X, y), 2)
-    (1, 0.67)
+    `by_means_` has the number of each pair that is decided by means, in the order of
+    `NuSVC`, and its boundary: weights of features (or of training samples), and the
+    threshold.
     """
 
     title: ClassVar[str] = "nu-SVM, overlapping pairs by their means"

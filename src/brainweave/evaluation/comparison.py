@@ -223,18 +223,10 @@ def judge_alignment(
 ) -> Verdict | None:
     """Judge an alignment by accuracy on left-out subjects and by held-out samples.
 
-    Nothing is claimed without a test: a result without a p-value decides nothing.
-
-    Parameters
-    ----------
-    results : mapping of str to ClassificationResult
-        Results of one protocol by the names of their methods; "without alignment" is
-        the baseline.
-    check : AlignmentCheck, optional
-        What :func:`brainweave.alignment_check` returns for the fitted model.
-    method : str, optional
-        Name of the result to judge; default the best one that aligns, whose p-value is
-        corrected for the choice.
+    Nothing is claimed without a test. `results` are of one protocol, by the names of
+    their methods; "without alignment" is the baseline. `check` is what
+    :func:`brainweave.alignment_check` returns. Without `method`, the best one is
+    judged, its p-value corrected for the choice.
     """
     judged: list[tuple[bool | None, str]] = []
     aligned = [name for name in results if name != UNALIGNED]
@@ -419,11 +411,10 @@ class Comparison:
             texts = [name, *values]
             columns.append([text.ljust(max(map(len, texts))) for text in texts])
         lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
-        if self.results:
-            one = next(iter(self.results.values()))
-            found = (r.smallest_p for r in self.results.values())
-            least = [p for p in found if p is not None]
-            p = f"p: permuted labels, at least {max(least):.2g}; " if least else ""
+        for one in list(self.results.values())[:1]:
+            p = ""
+            if one.smallest_p is not None:
+                p = f"p: permuted labels, at least {one.smallest_p:.2g}; "
             lines.append(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
         return "\n".join([*lines, self.verdict])
 
@@ -513,22 +504,18 @@ def compare_methods(
         The data.
     methods : mapping of str to aligner
         By the names to report them under.
-    y, halves, leave_out, classifier, n_permutations
+    y, halves, leave_out, classifier, n_permutations, random_state, n_jobs
         As in :func:`brainweave.between_subject_classification`.
     protocols : sequence of str, default=("held-out",)
         "held-out", "joint", or both.
     match : {"truncate", "average", "intersect"}, optional
         Make all samples of the subjects correspond first, for methods that need them
         locked in time; see :func:`brainweave.match_samples`.
-    random_state : int, default=0
-        Seeds the permutations, and methods that start at random.
     store : path, optional
         Folder that keeps finished folds: the same call again computes only those that
         are missing. By default nothing is kept.
     version : str, optional
         Stands for the data in the store. By default all samples are hashed.
-    n_jobs : int, optional
-        Fits at the same time; default one per core.
     progress : callable, optional
         Called with the number of finished folds, of all folds, and the last one.
 

@@ -98,10 +98,8 @@ def between_subject_classification(
     protocol : {"held-out", "joint"}, default="held-out"
         "held-out": the template is learned without the test subjects, who join it by
         ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the
-        aligning samples of the test subjects take part in the fit, which leaks what is
-        known of them into the template and inflates accuracy [1]_. Either way the
-        labels of a test subject's aligning samples are used by methods that use labels,
-        those of its classified samples never.
+        aligning samples of the test subjects take part in the fit, which inflates
+        accuracy [1]_. Labels of classified samples are never used to align.
     classifier : {"nu-svm-means", "nu-svm"} or scikit-learn classifier, optional
         "nu-svm", the paper's, is the linear nu-SVM of LIBSVM with nu = 0.5.
         "nu-svm-means", the default, is the same, but goes by means for pairs of
@@ -143,20 +141,10 @@ def between_subject_classification(
     category); nu-SVM, overlapping pairs by their means
     """
     measure = Classification(classifier, n_permutations)
-    split, records, fields = _evaluate(
-        aligner,
-        study,
-        y,
-        measure,
-        halves=halves,
-        align=align,
-        match=match,
-        leave_out=leave_out,
-        protocol=protocol,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
-    )
+    design: Any = {"halves": halves, "align": align, "match": match}
+    design |= {"leave_out": leave_out, "protocol": protocol, "progress": progress}
+    design |= {"random_state": random_state, "n_jobs": n_jobs}
+    split, records, fields = _evaluate(aligner, study, y, measure, **design)
     result = ClassificationResult.from_records(
         records, categories=split.categories, **fields
     )

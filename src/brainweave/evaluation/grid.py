@@ -108,19 +108,10 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """One study and several methods.
+    """One study, and methods by the names that tables use, computed in this order.
 
-    Parameters
-    ----------
-    study : GridStudy
-        The data.
-    methods : mapping of str to aligner
-        Aligners by the names that tables use, computed in this order: with the slowest
-        first, no core waits for the last.
-    protocols, measure, random_state
-        As in :func:`score_folds`; by default "held-out", and :class:`Classification`.
-    tags : mapping of str to Any, optional
-        Columns of tables that tell several grids of one study apart.
+    `protocols`, `measure` and `random_state` are those of :func:`score_folds`; `tags`
+    are columns of tables that tell several grids of one study apart.
     """
 
     study: GridStudy
@@ -244,31 +235,12 @@ def run_grid(
 ) -> GridResult:
     """Compute the folds of grids that the store does not have yet.
 
-    Parameters
-    ----------
-    grids : Grid or sequence of Grid
-        What to compute. Grids of the same data share its bases.
-    store : path or ResultStore
-        Folder of the results, which grids may share.
-    n_jobs : int, optional
-        Number of fits at the same time, in threads; default one per core. The result
-        does not depend on it. Inside ``joblib.parallel_config(backend="dask")`` fits
-        come one after another, and the workers read voxels and score folds.
-    retry_failed : bool, default=False
-        Whether to compute folds again that failed before.
-    progress : callable, optional
-        Called with the number of finished folds, of all folds, and what was done.
-
-    Returns
-    -------
-    GridResult
-        All folds of these grids; ``results.csv`` in the store has them too.
-
-    Notes
-    -----
-    What costs a pass over voxels is computed once for all methods, protocols and folds
-    of a study and half. A study is read only if one of its folds is missing. A method
-    that fails gets a record with its error; the others still run.
+    Grids may share a store, and those of the same data share its bases. The result
+    does not depend on `n_jobs`, the number of fits at the same time in threads; inside
+    ``joblib.parallel_config(backend="dask")`` fits come one after another, and the
+    workers read voxels and score folds. A method that fails gets a record with its
+    error, which is computed again if `retry_failed`; the others still run. `progress`
+    is called with the number of finished folds, of all folds, and what was done.
 
     Examples
     --------

@@ -116,12 +116,7 @@ def copy_with_seed(estimator: Any, random_state: int | None) -> Any:
 class Classification:
     """Accuracy of a classifier on the subjects that were left out.
 
-    Parameters
-    ----------
-    classifier : scikit-learn classifier, or a name, optional
-        As in :func:`between_subject_classification`.
-    n_permutations : int, default=0
-        How often to permute the labels.
+    The parameters are those of :func:`between_subject_classification`.
     """
 
     def __init__(self, classifier: Any = None, n_permutations: int = 0) -> None:
@@ -281,10 +276,7 @@ class _SubjectBySubject:
 class Matching(_SubjectBySubject):
     """Share of the time segments of left-out subjects that find themselves in others.
 
-    Parameters
-    ----------
-    window, step : int
-        As in :func:`brainweave.time_segment_matching`.
+    The parameters are those of :func:`brainweave.time_segment_matching`.
     """
 
     def __init__(self, window: int = 9, step: int = 1) -> None:
@@ -306,10 +298,7 @@ class Matching(_SubjectBySubject):
 class Reconstruction(_SubjectBySubject):
     """How well the voxels of left-out subjects are predicted from the others.
 
-    Parameters
-    ----------
-    score : {"correlation", "r2"}, default="correlation"
-        As in :func:`brainweave.reconstruction_score`.
+    `score` is that of :func:`brainweave.reconstruction_score`.
     """
 
     def __init__(self, score: str = "correlation") -> None:

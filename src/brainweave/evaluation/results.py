@@ -105,10 +105,11 @@ class ClassificationResult(_Scores):
     method : str
         Name of the aligner's class, such as "GDM".
     settings : dict of str to Any
-        The aligner's parameters in terms of JSON; see also :attr:`n_components`.
+        The aligner's parameters in terms of JSON.
     study : dict of str to Any
-        What was scored: ``name``, ``fingerprint`` (of the whole study; None where it is
-        not known), ``subjects`` (ids) and ``n_samples`` (id to number of samples).
+        What was scored: ``name``, ``fingerprint`` (None where it is not known),
+        ``subjects`` (ids), ``n_aligning`` and ``n_scored`` (samples per part and
+        subject).
     design : dict of str to Any
         How: ``leave_out``, ``classifier`` (its name), ``n_permutations``,
         ``random_state``, ``halves`` and ``match``; ``standardised_together`` ("run" or
@@ -182,30 +183,14 @@ class ClassificationResult(_Scores):
         return frame
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the result to a JSON file, and its table of folds beside it.
-
-        Parameters
-        ----------
-        path : path
-            The JSON file; the table has the same name, ending in ``.tsv``.
-        """
+        """Write the result to a JSON file, and its table of folds beside it (.tsv)."""
         write_results(path, {self.method: self})
         table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
         write_text(Path(path).with_suffix(".tsv"), table)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "ClassificationResult":
-        """Read a result from a JSON file that :meth:`save` wrote.
-
-        Parameters
-        ----------
-        path : path
-            The file. A damaged file, or one with several results, is refused.
-
-        Returns
-        -------
-        ClassificationResult
-        """
+        """Read a result that :meth:`save` wrote; refuse a damaged file."""
         results, _ = read_results(path)
         if len(results) != 1:
             raise InputError(

@@ -110,11 +110,7 @@ class Split:
     def bases_for(
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
     ) -> list[SubjectBasis]:
-        """Return the bases of some subjects with the kernel and energy of an aligner.
-
-        New ones are made by functions that return them: a worker may be another
-        process, whose memory is not ours.
-        """
+        """Return the bases of some subjects, as an aligner wants them."""
         standardize = aligner.get_params(deep=False).get("standardize", True)
         settings = aligner.basis_settings(self.n_subjects)
         keys = {i: (i, settings[i][0], standardize) for i in who}
@@ -168,10 +164,7 @@ class Split:
     def map_scored(
         self, maps: list[Any], *, from_bases: bool, n_jobs: int | None = None
     ) -> list[Matrix]:
-        """Map the scored samples of all, without their voxels where possible.
-
-        That is where the maps come from bases of this split (`from_bases`).
-        """
+        """Map the scored samples of all; maps `from_bases` of this split read none."""
         shared = [
             i for i, m in enumerate(maps) if from_bases and isinstance(m, BasisMap)
         ]
@@ -329,9 +322,8 @@ def split_study(
         :meth:`brainweave.Study.split_halves`); or one mask per subject, True for the
         first half. Each half aligns once and is scored once.
     align : list of Study, or of lists of arrays, optional
-        Separate samples of the same subjects to align with, such as three thirds of a
-        movie; each aligns once, and all samples of `study` are scored. `halves` is then
-        not used.
+        Separate samples of the same subjects to align with, such as thirds of a movie;
+        each aligns once, all samples of `study` are scored, and `halves` is not used.
     match : {"truncate", "average", "intersect"}, optional
         Make the aligning samples correspond row by row, for methods that need them
         locked in time; see :func:`brainweave.match_samples`. "intersect" goes by the
