@@ -72,8 +72,7 @@ class GDMCV(BaseAligner):
 
     Notes
     -----
-    The voxels of each half are read twice, and those of all samples once, however many
-    settings are tried.
+    The voxels are read equally often, however many settings are tried.
 
     Examples
     --------
