@@ -27,6 +27,7 @@ from brainweave.evaluation.measures import Classification, copy_with_seed
 from brainweave.evaluation.splits import split_study, subject_folds
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.grids import summarise
 from reproduction.settings import (
     METHODS,
     competing_methods,
@@ -94,7 +95,7 @@ def main() -> int:
         result = run_grid(grid, folder, n_jobs=1)
         shared = time.process_time() - start
         by_method, scores = naive_table(study, methods, classifier, setting.leave_out)
-    found = result.summary().set_index("method")
+    found = summarise(result).set_index("method")
     print(f"{'method':8s} {'naive':>8s} {'shared':>8s}  accuracy")
     for name in methods:
         mean = found.loc[name, "mean"]

@@ -25,9 +25,7 @@ from brainweave.aligners.hyperalignment import (
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.srm.robust import RobustSRM
 from brainweave.aligners.srm.srm import SRM, DetSRM
-from brainweave.evaluation.classifiers import make_classifier
 from brainweave.evaluation.grid import GridStudy
-from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
 from brainweave.study.simulation import (
     SimulatedStudy,
@@ -251,12 +249,6 @@ def our_gdm(graph: str = "labels") -> dict[str, GDM]:
     return {"GDM, default": GDM(), "GDM, labels+time": GDM(graph="labels+time")}
 
 
-def nu_svms(nu: float = 0.5, n_permutations: int = 0) -> Classification:
-    """Return the classification by both nu-SVMs: the default, and LIBSVM's beside."""
-    ours, plain = (make_classifier(name, nu) for name in (None, "nu-svm"))
-    return Classification(ours, n_permutations, beside=plain)
-
-
 # -- data ------------------------------------------------------------------------------
 
 #: Studies by the name of the dataset; for Raider a pair, the film and the images.
@@ -310,9 +302,10 @@ def grid_study(
     if setting.movie_parts:
         film, images = study
         parts = movie_parts(film, setting)
-        return GridStudy(setting.name, images, align=parts, leave_out=setting.leave_out)
-    chosen = match_study(study, "truncate") if aligned else study
-    return GridStudy(setting.name, chosen, leave_out=setting.leave_out)
+        split = split_study(images, align=parts)
+    else:
+        split = split_study(match_study(study, "truncate") if aligned else study)
+    return GridStudy(setting.name, split, leave_out=setting.leave_out)
 
 
 def movie_parts(film: Study, setting: Dataset) -> list[Study]:

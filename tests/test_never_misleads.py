@@ -514,9 +514,8 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
 
     import scipy.sparse
 
-    from brainweave import GDM
+    from brainweave import GDM, split_study
     from brainweave.evaluation.grid import Grid, GridStudy
-    from brainweave.evaluation.tuning import LabelGraph
     from brainweave.graphs.builders import label_graph
 
     study = noise_study(rng)
@@ -526,9 +525,6 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
         label_graph,
         partial(label_graph, same=0, different=1),
         partial(label_graph, same=1, different=0),
-        LabelGraph(-0.5),
-        LabelGraph(-0.25).__call__,
-        LabelGraph(-0.125).__call__,
         Slotted(1.0).graph,
         Slotted(2.0).graph,
         scipy.sparse.eye_array(n).tocsr(),
@@ -538,18 +534,18 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
     ]
     grids = [Grid(GridStudy("s", study), {"GDM": GDM(2, graph=g)}) for g in graphs]
     grids += [
-        Grid(GridStudy("s", study, match=how), {"GDM": GDM(2)})
+        Grid(GridStudy("s", split_study(study, match=how)), {"GDM": GDM(2)})
         for how in ("truncate", "average")
     ]
-    names = [next(grid.jobs()).cells[0].name for grid in grids]
+    names = [next(grid.jobs()).names[0] for grid in grids]
     assert len(set(names)) == len(names)
     again = Grid(
         GridStudy("s", study),
         {"GDM": GDM(2, graph=partial(label_graph, same=0, different=1))},
     )
-    assert next(again.jobs()).cells[0].name == names[2]
+    assert next(again.jobs()).names[0] == names[2]
     for untold in ((g for g in "ab"), lambda y: label_graph(y)):
-        grid = Grid(GridStudy("s", study), {"GDM": GDM(2)}, vary={"graph": [untold]})
+        grid = Grid(GridStudy("s", study), {"GDM": GDM(2, graph=untold)})
         with pytest.raises(ValueError, match="cannot be kept"):
             next(grid.jobs())
 
@@ -566,10 +562,10 @@ def test_a_damaged_store_gives_the_same_table_or_says_why(rng, tmp_path):
         source = GridStudy("s", lambda: study, version="1", shape=(2, len(study)))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The record", RuntimeWarning)
-            return run_grid(Grid(source, {"GDM": GDM(2)}), tmp_path).summary()
+            return run_grid(Grid(source, {"GDM": GDM(2)}), tmp_path).to_frame()
 
     study = noise_study(rng)
-    shown = ["n_folds", "n_failed", "mean", "std", "error"]
+    shown = ["half", "fold", "score", "error"]
     whole = run()[shown]
     cells = sorted((tmp_path / "cells").iterdir())
     cells[0].write_text("{")
@@ -990,7 +986,9 @@ def test_a_subject_or_a_run_that_is_there_twice_is_not_scored():
         labels=[*one.labels, *one.labels],
         runs=np.repeat([1, 2], one.n_samples),
     )
-    with pytest.raises(InputError, match="run 1 and run 2 of subject '01' are"):
+    with pytest.raises(
+        InputError, match="run 1 of subject '01' and run 2 of subject '01' are"
+    ):
         split_study(Study([again, *list(study)[1:]]))
 
 
