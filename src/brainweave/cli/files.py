@@ -96,12 +96,11 @@ def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
 
 
 def write_page(path: Path, console: Console, **content: Any) -> Path:
-    """Write a report, with the warnings and times of this command; return its path."""
+    """Write a report, with the warnings of this command; return its path."""
     from brainweave.report import write_report
 
-    of_command = {"warnings": console.warnings, "seconds": console.seconds}
     with console.stage("Writing the report"):
-        return write_report(path, **{**of_command, **content})
+        return write_report(path, **{"warnings": console.warnings, **content})
 
 
 # -- studies and models that are there -------------------------------------------------

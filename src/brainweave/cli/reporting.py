@@ -254,7 +254,6 @@ def report(
         config=made.get("options"),
         title=title,
         warnings=[*made.get("warnings", []), *console.warnings],
-        seconds=made.get("seconds"),
     )
     options = files.used_options(console)
     files.write_config(out.with_suffix(".toml"), "report", options)
