@@ -148,12 +148,11 @@ class Scored:
     """
 
     def __init__(self, name: str, result: Any) -> None:
-        for needed in ("scores", "chance"):
-            if not hasattr(result, needed):
-                raise TypeError(
-                    f"Result {name!r} is a {type(result).__name__} without "
-                    f"{needed!r}; give what between_subject_classification returns."
-                )
+        if not (hasattr(result, "scores") and hasattr(result, "chance")):
+            raise TypeError(
+                f"Result {name!r} is a {type(result).__name__} without 'scores' and "
+                "'chance'; give what between_subject_classification returns."
+            )
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
         self.name, self.result = name, result
@@ -213,15 +212,16 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     """
     listed = list_results(results)
     style.check_not_empty(listed, "results")
-    protocols, chances = {s.protocol for s in listed}, {s.chance for s in listed}
+    chances = {s.chance for s in listed}
     ax = style.new_axes(axes, 6.0, 0.75 + 0.34 * len(listed))
     for y, scored in enumerate(listed):
         _draw_bar(ax, y, scored)
         ends = y - 0.5, y + 0.5
         ax.vlines(scored.chance, *ends, color=INK, linestyle=DASHED, linewidth=1.1)
-    names = [f"{s.name}, {s.protocol}" if s.protocol else s.name for s in listed]
-    if len(protocols) == 1:
-        names = [s.name for s in listed]
+    several = len({s.protocol for s in listed}) > 1
+    names = [
+        f"{s.name}, {s.protocol}" if several and s.protocol else s.name for s in listed
+    ]
     style.name_ticks(ax.yaxis, list(range(len(listed))), names)
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, 1), ylim=(len(listed) - 0.4, -0.6))
