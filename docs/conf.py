@@ -79,7 +79,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["tutorials"],
     "filename_pattern": r"plot_\d\d_",
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib", "front_picture.scrape_returned_figure"),
+    "image_scrapers": ("matplotlib",),
     "capture_repr": ("_repr_html_", "__repr__"),
     "ignore_repr_types": r"matplotlib",
     "remove_config_comments": True,

@@ -802,15 +802,15 @@ def test_a_group_is_of_one_kind_of_data(tmp_path, capsys):
     app("group", *objects)
 
 
-def test_overwriting_a_dataset_spares_what_is_not_ours(tmp_path, capsys):
-    """--overwrite deleted my scans: any folder with a dataset description would do."""
+def test_overwriting_a_study_spares_what_is_not_ours(tmp_path, capsys):
+    """--overwrite deleted my scans: any folder would do."""
+    _noise_folder(tmp_path / "st", ["01", "02"])
     scans = tmp_path / "scans"
     scans.mkdir()
     (scans / "dataset_description.json").write_text('{"Name": "years of work"}')
-    small = ("--n-subjects", 2, "--n-voxels", 20, "--categories", 2, "--n-runs", 2)
-    options = ("--bids", "--overwrite", *small, "-q")
-    _, said = _command(capsys, "simulate", scans, *options, code=2)
-    assert "is not empty" in said
+    words = ("convert", tmp_path / "st", scans, "--overwrite", "-q")
+    _, said = _command(capsys, *words, code=2)
+    assert "holds no study, so it is not replaced" in said
     assert (scans / "dataset_description.json").is_file()
 
 

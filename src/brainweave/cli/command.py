@@ -83,45 +83,29 @@ def spread_labels(arguments: list[str]) -> list[str]:
 def read_config(context: Any, path: Path | None) -> Path | None:
     """Take the defaults of a command's options from a TOML file.
 
-    Keys at the top apply to every command that has such an option; those in a table
-    with the command's name, to this command. Options on the command line win.
+    The file has a table of options for each command. The command line wins.
     """
     if path is None or context.resilient_parsing:
         return path
     command, commands = context.info_name, context.parent.command.commands
-    options = {
-        name: {p.name for p in found.params} - NOT_IN_FILES
-        for name, found in commands.items()
-    }
-    document = _parse(path)
-    document.pop(MADE, None)
-    tables = {k: v for k, v in document.items() if isinstance(v, dict)}
-    for name in tables:
-        if name not in commands and name.replace("-", "_") not in options[command]:
-            raise UsageError(
-                f"{str(path)!r} has a table [{name}], which is no command. Commands "
-                f"are: {', '.join(sorted(commands))}."
-            )
-    top = {k.replace("-", "_"): v for k, v in document.items() if k not in tables}
-    own = {k.replace("-", "_"): v for k, v in tables.get(command, {}).items()}
-    message = f"{str(path)!r} has '{{}}', which is no option of "
-    refuse_unknown(own, options[command], message + command)
-    refuse_unknown(top, set.union(*options.values()), f"{message}any command")
-    shared = {k: v for k, v in top.items() if k in options[command]}
-    context.default_map = {**(context.default_map or {}), **shared, **own}
-    return path
-
-
-def _parse(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise UsageError(f"There is no configuration file {str(path)!r}.") from None
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
+    for name, table in document.items():
+        if name not in {*commands, MADE} or not isinstance(table, dict):
+            raise UsageError(
+                f"{str(path)!r} has {name!r}, which is no table of a command. Options "
+                f"of {command} follow a line [{command}]."
+            )
+    own = {k.replace("-", "_"): v for k, v in document.get(command, {}).items()}
+    known = {p.name for p in commands[command].params} - NOT_IN_FILES
+    message = f"{str(path)!r} has '{{}}', which is no option of {command}"
+    refuse_unknown(own, known, message)
+    context.default_map = own
+    return path
 
 
 # -- shared options --------------------------------------------------------------------
@@ -144,7 +128,6 @@ Param = Annotated[
     list[str] | None, option("Any other setting, NAME=VALUE; repeatable.")
 ]
 Report = Annotated[bool, option("Write an HTML report, too.")]
-Seed = Annotated[int, option("Seed.")]
 AligningHalf = Annotated[
     str | None,
     option(
@@ -152,10 +135,6 @@ AligningHalf = Annotated[
         "others can be scored; by default all samples align.",
         "--halves",
     ),
-]
-Subjects = Annotated[
-    str | None,
-    option("Ids of the subjects of a model without ids, in order, with commas."),
 ]
 
 CONFIG = "TOML file with any of these options; the command line wins."

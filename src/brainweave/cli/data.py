@@ -1,17 +1,16 @@
-"""Commands that make studies: simulate, fetch, convert."""
+"""Commands that make studies: fetch and convert."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from brainweave._core.exceptions import StudyError, warn_user
+from brainweave._core.exceptions import warn_user
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
 
-PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105"
+PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro dataset such as ds000105"
 # options of load_bids that are options of commands
 LOAD_OPTIONS = (
     *("task", "space", "samples", "label", "ignore", "keep", "confounds"),
@@ -26,15 +25,15 @@ STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
 
 
 def _print_summary(console: Console, out: Path, study: Any) -> None:
-    samples = _range(s.n_samples for s in study)
-    voxels = _range(s.n_voxels for s in study)
-    console.result(f"{out}: {len(study)} subjects, {samples} samples, {voxels} voxels")
-
-
-def _range(numbers: Iterable[int]) -> str:
-    found = sorted(numbers)
-    low, high = found[0], found[-1]
-    return str(low) if low == high else f"{low} to {high}"
+    counts = {
+        "samples": sorted(s.n_samples for s in study),
+        "voxels": sorted(s.n_voxels for s in study),
+    }
+    told = [
+        f"{n[0]} {what}" if n[0] == n[-1] else f"{n[0]} to {n[-1]} {what}"
+        for what, n in counts.items()
+    ]
+    console.result(f"{out}: {len(study)} subjects, {', '.join(told)}")
 
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
@@ -48,94 +47,9 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
     return lines
 
 
-# -- simulate and fetch ----------------------------------------------------------------
-
-
-def simulate(
-    context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    *,
-    n_subjects: Annotated[int, c.option("Number of subjects.")] = 8,
-    categories: Annotated[
-        str | None, c.option("Number of categories, or names with commas.")
-    ] = None,
-    design: Annotated[str | None, c.option("blocks, events or movie.")] = None,
-    n_runs: Annotated[int | None, c.option("Runs per subject.")] = None,
-    n_voxels: Annotated[
-        str | None, c.option("One number, or a range such as 1200-1800.")
-    ] = None,
-    bids: Annotated[
-        bool, c.option("Write a BIDS dataset, not a study folder.", "--bids")
-    ] = False,
-    random_state: c.Seed = 0,
-    param: c.Param = None,
-    overwrite: c.Overwrite = False,
-    config: c.Config = None,
-    quiet: c.Quiet = False,
-) -> None:
-    """Make a study whose shared space is known, to try things on."""
-    from brainweave.study.formats.any_format import call_with, option_names
-    from brainweave.study.formats.bids_writer import check_empty
-    from brainweave.study.simulation import simulate_study
-
-    console: Console = context.obj
-    if bids:
-        files.check_writable(out)
-        try:
-            check_empty(out)
-        except StudyError as error:
-            raise UsageError(str(error)) from error
-    else:
-        files.check_new_folder(out, overwrite)
-    params = c.parse_params(param)
-    names = option_names(simulate_study)
-    c.refuse_unknown(params, names, "simulate has no setting '{}'")
-    options: dict[str, Any] = {
-        "n_subjects": n_subjects,
-        "categories": categories and _parse_categories(categories, design),
-        "design": design,
-        "n_runs": n_runs,
-        "n_voxels": None if n_voxels is None else _parse_voxels(n_voxels),
-        "random_state": random_state,
-    }
-    with console.stage("Simulating"):
-        study = call_with(simulate_study, **c.with_params(options, params))
-    if bids:
-        with console.stage("Writing BIDS files"):
-            study.to_bids(out)
-    else:
-        files.save_study(study, out, console, overwrite=overwrite)
-    _print_summary(console, out, study)
-
-
-def _parse_categories(text: str, design: str | None) -> int | list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    number = int(text) if text.strip().isdigit() else None
-    if (len(set(names)) if number is None else number) < 2 and design != "movie":
-        raise UsageError(
-            f"--categories must be 2 or more, to be told apart; got {text!r}."
-        )
-    return names if number is None else number
-
-
-def _parse_voxels(text: str) -> int | tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split("-"))
-    except ValueError:
-        numbers = ()
-    if len(numbers) not in (1, 2):
-        raise UsageError(
-            f"--n-voxels must be a number or a range such as 300-400; got {text!r}."
-        )
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
 def fetch(
     context: typer.Context,
-    dataset: Annotated[
-        str,
-        typer.Argument(help="raider, raider-movie, haxby, or an OpenNeuro ds000000."),
-    ],
+    dataset: Annotated[str, typer.Argument(help=f"{PUBLIC}.")],
     out: Annotated[
         Path | None,
         typer.Argument(help="Study folder to make; for OpenNeuro see convert."),
@@ -156,22 +70,18 @@ def fetch(
         "Run the same command again: files that have arrived are kept."
     )
     download, options = _find_dataset(dataset, participant_label or None, task)
-    is_openneuro = "accession" in options
-    if out is not None and is_openneuro:
-        raise UsageError(
-            "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
-            "brainweave convert FETCHED STUDY."
-        )
-    if out is None and not is_openneuro:
-        raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
-    if out is not None:
-        files.check_new_folder(out, overwrite)
-    if dataset.lower() == "haxby":
-        options["progress"] = not quiet
-    found = download(**options, cache_dir=cache_dir)
-    if out is None:
-        console.result(str(found))
+    if "accession" in options:
+        if out is not None:
+            raise UsageError(
+                "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
+                "brainweave convert FETCHED STUDY."
+            )
+        console.result(str(download(**options, cache_dir=cache_dir)))
         return
+    if out is None:
+        raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
+    files.check_new_folder(out, overwrite)
+    found = download(**options, cache_dir=cache_dir, progress=not quiet)
     files.save_study(found, out, console, overwrite=overwrite)
     _print_summary(console, out, found)
 
@@ -306,13 +216,6 @@ def parse_confounds(given: list[str]) -> Any:
     """
     if given == ["none"]:
         return None
-    alone = [name for name in given if name in ("none", *STRATEGIES)]
-    if len(given) == 1 and alone:
+    if len(given) == 1 and given[0] in STRATEGIES:
         return given[0]
-    mixed = [name for name in alone if name not in COMPONENTS]
-    if mixed:
-        raise UsageError(
-            f"--confounds {mixed[0]} stands alone; got {' '.join(given)!r}. Name "
-            f"components ({', '.join(COMPONENTS)}) or columns to combine them."
-        )
     return tuple(given) if set(given) <= set(COMPONENTS) else list(given)
