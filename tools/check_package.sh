@@ -6,11 +6,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 validate-pyproject pyproject.toml
-repo-review .
+repo-review --show err .
 zizmor --offline --quiet --no-progress .github
 cffconvert --validate
 python tools/check_metadata.py
-towncrier build --draft --version 0.0.0 >"$work/changelog.md"
+towncrier build --draft --version 0.0.0 >"$work/changelog.md" 2>&1 || { cat "$work/changelog.md"; exit 1; }
 
 python -m build --outdir "$work/dist" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 twine check --strict "$work"/dist/*
