@@ -104,15 +104,17 @@ html_css_files = ["brainweave.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "github_url": "https://github.com/brainweave/brainweave",
-    "show_nav_level": 2,
+    "show_nav_level": 1,
     "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 5,
+    "header_links_before_dropdown": 6,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"*": []}  # pages without pages below them
+html_sidebars = {"index": [], "quickstart": [], "tutorials/index": []}
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 html_math_renderer = "mathml"
 
 

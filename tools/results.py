@@ -71,7 +71,7 @@ def tables(name: str, folder: Path) -> list[pd.DataFrame]:
 
 
 def by_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return what bench_methods.py measured, with shapes as text, and these in order."""
+    """Return what bench_methods.py measured, shapes as text, and these in order."""
     table = table[table["kind"] == "paper"].copy()
     sizes = table[["subjects", "samples", "voxels"]].astype(str)
     table["shape"] = sizes.agg(" x ".join, axis=1)
