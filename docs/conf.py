@@ -40,6 +40,7 @@ exclude_patterns = [
     "Thumbs.db",
 ]
 root_doc = "index"
+highlight_language = "none"  # blocks that name no language are commands or output
 
 # -- links: what cannot be resolved is an error (make docs passes -n -W) --------------
 nitpicky = True
