@@ -1,6 +1,7 @@
 """How the site is built: ``make docs``, or ``make docs-quick`` without the examples."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -124,6 +125,13 @@ def keep_numbers_together(app, docname, source):
     source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
+def end_examples_without_a_blank_line(app, docname, source):
+    """Drop the line that tells doctest where expected output ends."""
+    block = r"^(```python\n(?:(?!```).*\n)*?)\n```$"
+    source[0] = re.sub(block, r"\1```", source[0], flags=re.MULTILINE)
+
+
 def setup(app):
     """Register what is too small for an extension."""
     app.connect("source-read", keep_numbers_together)
+    app.connect("source-read", end_examples_without_a_blank_line)
