@@ -140,7 +140,7 @@ def test_messages_that_are_explained_exist():
     assert len(messages) > 20
     strings = {
         node.value
-        for path in (ROOT / "src").rglob("*.py")
+        for path in Path(brainweave.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
