@@ -528,8 +528,6 @@ def test_unlabelled_subjects_make_a_report(tmp_path):
     assert "without labels" in page.text
 
 
-
-
 def test_methods_are_compared_within_each_protocol(tmp_path):
     folds = [{"test_subjects": [f"{i:02}"]} for i in range(6)]
     scores = {"GDM": 0.8, "SRM": 0.6}
