@@ -83,15 +83,13 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
     for name in sorted(others):  # in both folders, until the old one goes
         source, target = path / name, work / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink():
-            target.symlink_to(os.readlink(source))
-        elif source.is_dir():
+        if source.is_dir() and not source.is_symlink():
             target.mkdir()
-        else:
-            try:
-                os.link(source, target)
-            except OSError:  # a file system without hard links
-                shutil.copy2(source, target)
+            continue
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:  # a file system without hard links
+            shutil.copy2(source, target, follow_symlinks=False)
     # a process that is killed between the two renames leaves the old one beside
     old = path.with_name(f"{path.name[-100:]}.replaced-{uuid.uuid4().hex[:12]}")
     path.rename(old)
@@ -122,18 +120,6 @@ def check_can_write(path: Path) -> None:
         folder = folder.parent
     with tempfile.TemporaryFile(dir=folder):
         pass
-
-
-def check_disk_space(folder: Path, n_bytes: int, what: str, way_out: str) -> None:
-    """Refuse, before the work, what the disk has no room for."""
-    from rich.filesize import decimal
-
-    free = shutil.disk_usage(folder).free
-    if n_bytes > free:
-        raise StudyError(
-            f"{what} needs {decimal(n_bytes)} in {str(folder)!r}, where "
-            f"{decimal(free)} are free. Free some space, or {way_out}."
-        )
 
 
 @contextmanager

@@ -68,7 +68,11 @@ def as_label_list(values: Any, name: str) -> list[Any]:
                 made_text.add(value)
         else:
             labels.append(value)
-            _check_label(value, name)
+            if not isinstance(value, Hashable):
+                raise InputError(
+                    f"{name} must be a list with one label per sample, text or a "
+                    f"number each; got {type(value).__name__} {value!r}."
+                )
     if made_text:
         text = min(made_text)
         warn_user(
@@ -95,12 +99,9 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     present = {_to_python(v) for v in distinct if not is_missing(v)}
     numbers = [v for v in present if isinstance(v, int | float)]
     texts = [v for v in present if isinstance(v, str)]
-    others = [(type(v).__name__, v) for v in present.difference(numbers, texts)]
-    try:
-        others.sort()
-    except TypeError:  # of a type without an order
-        others.sort(key=lambda pair: (pair[0], str(pair[1])))
-    return sorted(numbers) + sorted(texts) + [v for _, v in others]
+    others = present.difference(numbers, texts)
+    by_type = sorted(others, key=lambda v: (type(v).__name__, str(v)))
+    return sorted(numbers) + sorted(texts) + by_type
 
 
 def encode_labels(labels: Sequence[Any]) -> EncodedLabels:
@@ -212,24 +213,17 @@ def _spelling_hint(categories: dict[str, set[Any]]) -> str:
     """Name labels that look the same and are not, if they do not occur together."""
     spellings: dict[str, list[Any]] = {}
     for label in sort_labels(set().union(*categories.values())):
-        spellings.setdefault(_normalised(label), []).append(label)
-    alike = [
+        alike = "".join(str(label).replace("_", " ").split()).casefold()
+        spellings.setdefault(alike, []).append(label)
+    found = [
         " and ".join(map(repr, labels))
         for labels in spellings.values()
         if any(0 < len(own & set(labels)) < len(labels) for own in categories.values())
     ]
-    if not alike:
+    if not found:
         return ""
-    listed = format_list(alike, separator="; ")
+    listed = format_list(found, separator="; ")
     return f" {listed} differ by case, blanks or type only: are they one?"
-
-
-def _normalised(label: Any) -> str:
-    text = "".join(str(label).split()).casefold()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text.replace("_", "").replace("-", "")
 
 
 def _to_list(values: Any, name: str) -> list[Any]:
@@ -260,13 +254,3 @@ def _to_python(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _check_label(value: Any, name: str) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        raise InputError(
-            f"{name} must be a list with one label per sample, text or a number each; "
-            f"got {type(value).__name__} {value!r}."
-        ) from None

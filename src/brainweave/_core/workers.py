@@ -213,14 +213,12 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ == "KilledWorker":
             problem = (
-                "Dask gave up on a task whose workers died one after another; often "
-                "the memory was full. Start workers with more memory."
+                "Workers of Dask died one after another, often because the memory was "
+                "full. Start workers with more memory."
             )
         elif isinstance(error, TimeoutError):
-            problem = (
-                f"No worker of the Dask cluster was alive for {WORKER_TIMEOUT:.0f} s. "
-                "Start some."
-            )
+            seconds = f"{WORKER_TIMEOUT:.0f} s"
+            problem = f"No worker of Dask was alive for {seconds}. Start a dask worker."
         elif client.status != "running" or isinstance(error, OSError | CancelledError):
             problem = "The Dask scheduler went away. Start it again."
         else:
@@ -379,11 +377,11 @@ def dask_client(
     if kind == "local":
         if number and not (number.isdigit() and int(number)):
             raise _dask_error(f"local:N takes a number of workers; got {scheduler!r}.")
-        workers = {"n_workers": int(number)} if number else {}
-        cluster = distributed.LocalCluster(
-            **workers, threads_per_worker=1, dashboard_address=None
+        cluster = where["address"] = distributed.LocalCluster(
+            n_workers=int(number) if number else None,
+            threads_per_worker=1,
+            dashboard_address=None,
         )
-        where = {"address": cluster}
     elif Path(scheduler).is_file():
         where = {"scheduler_file": scheduler}
     elif ":" not in scheduler:
@@ -407,13 +405,8 @@ def dask_client(
         try:
             if note is not None and not client.scheduler_info()["workers"]:
                 note(f"Waiting for a worker of {scheduler} ...")
-            try:
+            with explain_lost_cluster(client):
                 client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
-            except TimeoutError:
-                raise _dask_error(
-                    f"The Dask scheduler at {scheduler!r} has no workers after "
-                    f"{WORKER_TIMEOUT:.0f} s. Start some by: dask worker {scheduler}."
-                ) from None
             yield client
         finally:
             with suppress(Exception):  # of a scheduler that is gone

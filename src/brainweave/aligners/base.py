@@ -110,9 +110,9 @@ class BaseAligner(BaseEstimator, Stored):
             of them by subject id, or a stack (n_subjects, n_samples, n_voxels).
             Entries may also be :class:`SubjectBasis` objects, such as ``bases_`` of
             another fitted aligner, so that the voxels are not read again.
-        y : list of array-like, dict, or a Study, optional
+        y : list of array-like, or dict, optional
             What is known of the samples, one array per subject, in the order of X; a
-            dict or Study is matched by id; one list of labels holds for all subjects.
+            dict is matched by id; one list of labels holds for all subjects.
 
         Returns
         -------

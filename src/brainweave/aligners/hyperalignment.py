@@ -8,7 +8,7 @@ import scipy.linalg
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_number, check_subject_number
+from brainweave._core.validation import check_int, check_number
 from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
 from brainweave.aligners.maps import BasisMap, SubjectMap
@@ -39,7 +39,9 @@ class RotationAligner(TimeLocked):
         so no rotation loses anything. Principal dimensions come first.
         """
         n = len(coordinates)
-        first = check_subject_number("reference", self.reference, n, owner=self._owner)
+        first = check_int(
+            "reference", self.reference, minimum=0, maximum=n - 1, owner=self._owner
+        )
         power = sum(float((Z * Z).sum()) for Z in coordinates)
         size = max(Z.shape[1] for Z in coordinates)
 

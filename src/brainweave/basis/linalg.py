@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import SolverError

@@ -9,7 +9,6 @@ In the file, the entry ``brainweave`` of the metadata has two lines: a SHA-256 o
 other, and the document, which lists each array with its type, shape and SHA-256.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -30,7 +29,6 @@ from safetensors.numpy import save_file
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.io import atomic_path
 from brainweave._core.labels import object_array
-from brainweave._core.stored import Stored
 from brainweave._core.version import __version__
 
 SUFFIX = ".safetensors"
@@ -44,7 +42,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
-MAX_DEPTH = 100  # of lists and tables within each other
 
 NO_FUNCTION = (
     "a model file cannot hold: loading must never run code. Use a kernel by name, or "
@@ -132,21 +129,6 @@ def _array_problem(value: Any, kind: str, sizes: Sizes) -> str | None:
     return None
 
 
-def problems_with(
-    values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield the names of values that are not of their kinds, and why."""
-    sizes = {} if sizes is None else sizes
-    for key, kind in kinds.items():
-        name = key.rstrip("?")
-        value = values.get(name)
-        if kind is None or (value is None and key.endswith("?")):
-            continue
-        problem = problem_with(value, kind, sizes)
-        if problem is not None:
-            yield name, problem
-
-
 class Kind(NamedTuple):
     """How values of a kind are recognised, written and read."""
 
@@ -181,10 +163,7 @@ class Writer:
             if kind.matches(value):
                 return {tag: kind.write(self, value, path)}
         if callable(value):
-            raise ModelFileError(
-                f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
-                f"{NO_FUNCTION}"
-            )
+            raise ModelFileError(f"{path} is a function, which {NO_FUNCTION}")
         raise ModelFileError(
             f"{path} is a {type(value).__module__}.{type(value).__name__}, which a "
             "model file cannot hold. Use numbers, texts, lists or arrays."
@@ -205,9 +184,6 @@ class Writer:
                 raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
             self.arrays[name], self._names[key] = array, name
         return self._names[key]
-
-
-# -- reading ---------------------------------------------------------------------------
 
 
 @dataclass
@@ -301,8 +277,14 @@ class Node:
         self, values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes
     ) -> None:
         """Refuse values that are not of their kinds; see :func:`problem_with`."""
-        for name, problem in problems_with(values, kinds, sizes):
-            Node(self.file, None, f"{self.path}.{name}").refuse(problem)
+        for key, kind in kinds.items():
+            name = key.rstrip("?")
+            value = values.get(name)
+            if kind is None or (value is None and key.endswith("?")):
+                continue
+            problem = problem_with(value, kind, sizes)
+            if problem is not None:
+                Node(self.file, None, f"{self.path}.{name}").refuse(problem)
 
 
 def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
@@ -342,6 +324,18 @@ def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     return matrix
 
 
+def _write_table(writer: Writer, table: Any, path: str) -> dict[str, Any]:
+    columns = table.reset_index().to_dict("list")
+    return {name: writer.encode(column, path) for name, column in columns.items()}
+
+
+def _read_table(node: Node) -> Any:
+    import pandas as pd
+
+    columns = node.decode_table()
+    return pd.DataFrame(columns).set_index(next(iter(columns)))
+
+
 def _read_image(node: Node) -> Any:
     import nibabel as nib
 
@@ -350,11 +344,6 @@ def _read_image(node: Node) -> Any:
 
 def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
     """Store the files that a brain space writes."""
-    if not (hasattr(space, "save") and hasattr(space, "kind")):
-        raise ModelFileError(
-            f"The brain space {path} is a {type(space).__name__}, which cannot be "
-            "saved: it has no save(stem) method."
-        )
     files = []
     with tempfile.TemporaryDirectory() as folder:
         for i, file in enumerate(space.save(Path(folder) / "space")):
@@ -391,6 +380,9 @@ KINDS: dict[str, Kind] = {
         _read_objects,
     ),
     "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
+    "table": Kind(
+        lambda value: type(value).__name__ == "DataFrame", _write_table, _read_table
+    ),
     "image": Kind(
         lambda value: (
             type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
@@ -401,14 +393,11 @@ KINDS: dict[str, Kind] = {
         _read_image,
     ),
     "space": Kind(
-        lambda value: hasattr(value, "to_image") and not isinstance(value, Stored),
+        lambda value: all(hasattr(value, n) for n in ("to_image", "save", "kind")),
         _write_space,
         _read_space,
     ),
 }
-
-
-# -- writing files ---------------------------------------------------------------------
 
 
 def write_document(
@@ -471,13 +460,9 @@ def write_container(
             partial.chmod(mode)  # the library's file is private
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        if "No space left" in reason or getattr(error, "errno", 0) == errno.EDQUOT:
-            raise ModelFileError(
-                f"The disk was full before {str(path)!r} was complete; nothing was "
-                "left behind. Free some space and save again."
-            ) from error
         raise ModelFileError(
-            f"{str(path)!r} cannot be written ({reason}). Choose another place."
+            f"{str(path)!r} cannot be written ({reason}). Free some space there, or "
+            "choose another place."
         ) from error
 
 
@@ -488,9 +473,6 @@ def _digest(values: NDArray[Any]) -> str:
 
 def _digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-# -- reading files ---------------------------------------------------------------------
 
 
 def _damaged(why: str) -> ModelFileError:
@@ -541,8 +523,6 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
         raise _damaged(f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
         raise _damaged("its description is not a table")
-    if _is_nested_too_deeply(document):
-        raise _damaged("its description is nested too deeply")
     kind, version = document.get("format"), document.get("version")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
         raise ModelFileError(
@@ -556,17 +536,6 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
     if version != VERSION:
         raise _damaged(f"its version is {str(version)[:20]!r}")
     return document
-
-
-def _is_nested_too_deeply(document: Any) -> bool:
-    """Whether tables and lists are nested deeper than a file may have."""
-    level = [document]
-    for _ in range(MAX_DEPTH):
-        inner = (v.values() if isinstance(v, dict) else v for v in level)
-        level = [v for values in inner for v in values if isinstance(v, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def _map_arrays(
@@ -594,8 +563,6 @@ def _map_arrays(
         dtype = DTYPES[code]
         raw = flat[begin : begin + prod(shape) * dtype.itemsize]
         begin += raw.size
-        if (start + begin) % dtype.itemsize:
-            raw = raw.copy()  # somebody else's writer: not aligned
         try:
             yield key, raw.view(dtype).reshape(shape)
         except ValueError as error:

@@ -18,7 +18,6 @@ from brainweave import plotting
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
-from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.evaluation.comparison import (
     SIGNIFICANT,
     compare_results,
@@ -92,9 +91,6 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     if any(unlabelled):
         columns["unlabelled"] = unlabelled
     return Element.make("subjects", table=Table.of(columns))
-
-
-# -- accuracy: methods side by side, subjects, confusions ------------------------------
 
 WIDE = 12  # categories above which a matrix needs the whole width
 
@@ -226,17 +222,12 @@ def _confusions(inputs: Inputs) -> list[Element]:
         elements.append(element)
     return sorted(elements, key=lambda e: e.folded)
 
-
-# -- the model, and how all was computed ----------------------------------------------
-
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
 
 def model_section(inputs: Inputs) -> Section | None:
     """Show what the model learned and kept."""
     elements = []
-    if getattr(inputs.model, "eigenvalues_", None) is not None:
-        elements.append(_eigenvalues(inputs.model))
     if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
         drawing = plotting.plot_energy(inputs.model, names=inputs.names)
         elements.append(Element.make("energy", figure=drawing))
@@ -245,18 +236,6 @@ def model_section(inputs: Inputs) -> Section | None:
         with suppress(InputError):
             elements.append(_components(inputs))
     return Section.make("model", elements)
-
-
-def _eigenvalues(model: Any) -> Element:
-    values = graph_fit(model)
-    informative = int(getattr(model, "n_informative_", len(values)))
-    rows = [[k, float(v), k < informative] for k, v in enumerate(values)]
-    return Element.make(
-        "eigenvalues",
-        caption="caption_partly" if informative < len(values) else "caption",
-        figure=plotting.plot_eigenvalues(model),
-        data=Table(["feature", "fit to the graph", "gains"], rows),
-    )
 
 
 def _components(inputs: Inputs) -> Element:
@@ -309,9 +288,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
     return rows
 
 
-# -- brains: the reader chooses a shared feature and a subject -------------------------
-
-
 def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section | None:
     """Draw the first shared features on the brains of the first subjects."""
     chosen = dict(list(_maps_with_space(inputs).items())[:n_subjects])
@@ -325,16 +301,13 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = Element.make("maps-note", {"error": str(error)})
     check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
+    totals = len(inputs.model.maps_), inputs.model.n_components_
     shown = texts["shown"].format(
-        subjects=_count_of(len(chosen), len(inputs.model.maps_), "subjects"),
-        features=_count_of(k, inputs.model.n_components_, "shared features"),
+        subjects=f"{len(chosen)} of {totals[0]} subjects",
+        features=f"{k} of {totals[1]} shared features",
     )
     caution = texts["none_holds"] if fails else ""
     return Section.make("maps", [element], shown=shown, caution=caution)
-
-
-def _count_of(shown: int, total: int, what: str) -> str:
-    return f"{shown} of {total} {what}" if shown < total else f"all {total} {what}"
 
 
 def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
@@ -373,9 +346,6 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
         limit=f"{limit:.2g}",
     )
     return Element.make("maps-chosen", figure=drawing)
-
-
-# -- the shared space as an interactive drawing ----------------------------------------
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open
@@ -422,10 +392,8 @@ def _draw_space(
 ) -> Markup:
     """Draw a group of circles per subject and category."""
     categories = [] if inputs.sequences is None else inputs.sequences.categories
-    names, colors = (
-        [clean_text(c) for c in categories],
-        plotting.palette(len(categories)),
-    )
+    names = [clean_text(c) for c in categories]
+    colors = plotting.palette(len(categories))
     codes = {category: code for code, category in enumerate(categories)}
     groups: dict[tuple[int, int], list[int]] = {}
     for i, (subject, _, _, label) in enumerate(samples):
@@ -464,11 +432,7 @@ def _draw_space(
 
 
 def _coordinates(arrays: Sequence[Matrix]) -> tuple[Matrix, str]:
-    """Return coordinates of all samples, and the name of their axes.
-
-    These are the shared features or, if there are many, as for methods that stay in
-    voxels, their principal components.
-    """
+    """Return shared features, or principal components of many, and their name."""
     pooled = np.concatenate(arrays)
     if pooled.shape[1] == 1:
         return np.hstack([pooled, np.zeros_like(pooled)]), "shared feature"

@@ -14,9 +14,9 @@ from brainweave._core.arrays import to_numpy, working_dtype
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import (
     check_indices,
+    check_int,
     check_number,
     check_samples,
-    check_subject_number,
     one_per_subject,
 )
 from brainweave.aligners.base import BaseAligner
@@ -247,7 +247,9 @@ class Searchlight(PiecewiseAligner):
 
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
-        ref = check_subject_number("reference", self.reference, n, owner=owner)
+        ref = check_int(
+            "reference", self.reference, minimum=0, maximum=n - 1, owner=owner
+        )
         self.centers_ = None
         if (self.neighborhoods is None) == (self.radius is None):
             raise InputError(f"{owner} needs a radius or neighborhoods, not both.")
