@@ -269,6 +269,7 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         SubjectMap
+            The map of the new subject.
         """
         basis, y = self._new_subject(X, y)
         coef = self._solve_new(basis, y)
@@ -329,12 +330,13 @@ class BaseAligner(BaseEstimator, Stored):
 
         Parameters
         ----------
-        X, y
+        X, y : list of array-like
             As in ``fit``.
 
         Returns
         -------
         list of arrays of shape (n_samples_i, n_components)
+            One per subject, in the order of X.
         """
         self.fit(X, y)
         return [self._features(i) for i in range(self.n_subjects_)]
@@ -439,7 +441,7 @@ class BaseAligner(BaseEstimator, Stored):
 
         Parameters
         ----------
-        X, subjects
+        X, subjects : various
             As in ``transform``.
 
         Returns

@@ -336,6 +336,7 @@ def split_study(
     Returns
     -------
     SplitStudy
+        The divided study, which every evaluation takes in place of a study.
 
     Examples
     --------

@@ -368,6 +368,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     Returns
     -------
     aligner or SubjectMap
+        What was saved.
 
     Raises
     ------

@@ -175,6 +175,7 @@ def _csv_cell(value: Any) -> str:
     text = clean_text(value, limit=200)
     return "'" + text if text.startswith(_FORMULA) else text
 
+
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "{http://www.w3.org/1999/xlink}href"
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", ACCENT: "mark"}

@@ -92,6 +92,7 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
         columns["unlabelled"] = unlabelled
     return Element.make("subjects", table=Table.of(columns))
 
+
 WIDE = 12  # categories above which a matrix needs the whole width
 
 
@@ -222,6 +223,7 @@ def _confusions(inputs: Inputs) -> list[Element]:
         elements.append(element)
     return sorted(elements, key=lambda e: e.folded)
 
+
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
 
@@ -346,6 +348,7 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
         limit=f"{limit:.2g}",
     )
     return Element.make("maps-chosen", figure=drawing)
+
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open

@@ -244,9 +244,7 @@ class _Citations:
         return self.cite(short) if short and short not in self.used else ""
 
 
-def write_methods(
-    inputs: Inputs, *, shows_maps: bool = False
-) -> tuple[str, list[str]]:
+def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, list[str]]:
     """Return the methods paragraph and the references that it cites, in order."""
     citations, model = _Citations(), inputs.model
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
