@@ -77,15 +77,7 @@ class SkippedWarning(UserWarning):
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that names the line of the user's code which led to it.
-
-    Parameters
-    ----------
-    message : str
-        What is wrong, and what to do about it.
-    category : type of warning
-        What users can filter it by.
-    """
+    """Issue a warning that names the line of the user's code which led to it."""
     inside = ("brainweave", "sklearn", "joblib")  # the package, and what calls it back
     level, frame = 2, sys._getframe(1)
     while frame.f_back:

@@ -126,17 +126,17 @@ def check_numbers(X: Any, name: str) -> None:
 
 def refuse_files(X: Any, name: str) -> None:
     """Refuse paths, images and maskers, with the call that turns them into samples."""
-    remedy = ""
+    got = ""
     if isinstance(X, (str, PathLike)):
-        remedy = f"the path {str(X)!r}, not samples. Read it"
+        got = f"the path {str(X)!r}"
     elif hasattr(X, "dataobj") and hasattr(X, "affine"):
-        remedy = f"an image ({type(X).__name__}), not samples x voxels. Use a mask"
+        got = f"an image ({type(X).__name__})"
     elif hasattr(X, "mask_img_") or hasattr(X, "inverse_transform"):
-        remedy = f"a {type(X).__name__}, not samples. Pass masker.transform(image)"
-    if remedy:
+        got = f"a {type(X).__name__}"
+    if got:
         raise TypeError(
-            f"{name} is {remedy}: brainweave.load_nifti({{'01': image}}, mask=...) for "
-            "images, brainweave.Study.open for study folders."
+            f"{name} is {got}, not samples. Use brainweave.load_nifti({{'01': image}}, "
+            "mask=...) for images, brainweave.Study.open for study folders."
         )
 
 

@@ -50,11 +50,7 @@ def _thread_controller() -> ThreadpoolController:
 
 
 def blas_threads(number: int) -> Any:
-    """Limit BLAS to a number of threads, as a context.
-
-    NumPy and SciPy bring a BLAS each, whose idle threads spin; small problems that call
-    both run several times slower unless each keeps to one thread.
-    """
+    """Limit BLAS to a number of threads, as a context: idle threads spin."""
     return _thread_controller().limit(limits=number, user_api="blas")
 
 
@@ -75,7 +71,6 @@ def map_subjects(
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
-    ``None`` takes one thread per core: one subject hardly gains from a second core.
     Inside ``joblib.parallel_config`` the configured backend (such as Dask) is used
     instead, unless `threads_only`: work that reads no voxels costs more to send than
     to do.
@@ -107,10 +102,9 @@ def subject_threads(
 ) -> Iterator[Callable[..., list[Any]]]:
     """Yield a map over subjects whose threads stay alive for a whole iteration.
 
-    For many rounds of little work, where :func:`map_subjects` would spend its time on
-    starting. BLAS keeps to one thread, so the result does not depend on the number of
-    workers in a single bit. With ``share_cores``, for large matrices, subjects share
-    the cores as in :func:`map_subjects`, and BLAS has all of them in between.
+    BLAS keeps to one thread, so the result does not depend on the number of workers in
+    a single bit. With ``share_cores``, for large matrices, subjects share the cores as
+    in :func:`map_subjects`, and BLAS has all of them in between.
     """
     workers = n_workers(n_subjects, n_jobs)
     with nullcontext() if share_cores else blas_threads(1):
@@ -286,8 +280,7 @@ class LocalCallback:
 class Payload:
     """What goes to another process: mapped files by name, not their voxels.
 
-    Whoever calls :meth:`open` there gets the value, its maps opened anew from their
-    files. Until then it stays closed: a scheduler that unpickles what it passes on
+    It stays closed until :meth:`open`: a scheduler that unpickles what it passes on
     opens no file, and passes on no voxels.
     """
 

@@ -196,12 +196,7 @@ def smallest_of_diagonal_minus_low_rank(
 
 
 class _LowRankProblem:
-    """The matrix ``diag(mu) - U diag(signs) U^T`` with ascending mu.
-
-    The few eigenvalues below all of mu are far apart, and products with the matrix find
-    them. At the crowded lower edge of mu only the inverse, shifted to just below the
-    edge, converges fast. By Woodbury's identity it costs no more than a product.
-    """
+    """The matrix ``diag(mu) - U diag(signs) U^T`` with ascending mu."""
 
     def __init__(self, mu: Matrix, U: Matrix, signs: Matrix) -> None:
         self.mu, self.U, self.signs = mu, U, signs

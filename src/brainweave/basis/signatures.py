@@ -38,10 +38,7 @@ def signed_sums(ops: NumpyOps, chunk: Any, columns: slice) -> Matrix:
 
 
 def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
-    """Return which samples of a occur in b, by their signatures.
-
-    Samples are found even if one of them was stored in single precision.
-    """
+    """Return which samples of a occur in b, by their signatures."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     known = b[np.isfinite(b).all(axis=1)]
     found = np.isfinite(a).all(axis=1)

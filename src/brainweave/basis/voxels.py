@@ -174,19 +174,12 @@ class VoxelPass:
         return scale, constant, centred
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
-        """Return the deviation up to which voxels of these means are constant.
-
-        What rounding leaves of a constant voxel, or what has no inverse in this dtype.
-        """
+        """Return the deviation up to which voxels of these means are constant."""
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
     def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
-        """Read voxels on a device, where the inner products stay.
-
-        Return None if a voxel or value needs the care of :meth:`_read_by_numpy`, which
-        also reports what is wrong.
-        """
+        """Read voxels on a device, where the inner products stay."""
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
@@ -249,10 +242,7 @@ class VoxelPass:
     def _standardized(
         self, Z: Any, *, verify: bool = False
     ) -> Iterator[tuple[slice, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale.
-
-        With `verify`, changed samples raise an error after the last chunk.
-        """
+        """Yield column chunks of Z standardised with this subject's mean and scale."""
         ops = ops_for(Z)
         found = np.zeros((Z.shape[0], N_SIGNATURES))
         for columns, raw in column_chunks(Z):

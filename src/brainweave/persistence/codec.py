@@ -57,17 +57,7 @@ _HOLDING = {"float": "f", "int": "i", "real": "fiub", "any": "fiubUO", "sparse":
 def plain(
     value: Any, *, other: Callable[[Any], Any] = repr, arrays: bool = True
 ) -> Any:
-    """Return a value in terms of JSON.
-
-    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts. `other`
-    makes a text of what JSON has no terms for; without `arrays`, the shape of an array
-    stands for its values.
-
-    Examples
-    --------
-    >>> plain({"shape": (2, 3), 1: np.float64(0.5), "dtype": float})
-    {'shape': [2, 3], '1': 0.5, 'dtype': "<class 'float'>"}
-    """
+    """Return a value in terms of JSON."""
     if isinstance(value, np.generic) or (arrays and isinstance(value, np.ndarray)):
         value = value.tolist()
     if value is None or isinstance(value, bool | int | float | str):

@@ -52,16 +52,7 @@ def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with names: shown as a table, or offered as a CSV file.
-
-    Examples
-    --------
-    >>> table = Table(["method", "accuracy"], [["GDM", 0.5], ["=1+1", 0.25]])
-    >>> print(table.csv(), end="")
-    method,accuracy
-    GDM,0.5
-    '=1+1,0.25
-    """
+    """Numbers with names: shown as a table, or offered as a CSV file."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
