@@ -384,7 +384,7 @@ def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, result
     assert_allclose(shares, columns, rtol=1e-5)
     labels = [r[3] for r in page.csv("shared-space")[1:] if r[0] == "02"]
     assert labels == study["02"].labels.tolist()
-    confusion = page.csv("confusion-0")[1:]
+    confusion = page.csv("confusion")[1:]
     assert [int(r[2]) for r in confusion[:2]] == [6, 1]
 
 

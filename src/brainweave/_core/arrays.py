@@ -66,11 +66,8 @@ def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
 
 
 def release_pages(X: Any) -> None:
-    """Take the pages of a mapped file out of this process's memory, until next used.
-
-    A copy-on-write map keeps its pages: what was changed exists nowhere else.
-    """
-    mapped = backing_map(X)
+    """Take the pages of a mapped file out of this process's memory, until next used."""
+    mapped = backing_map(X)  # pages of a copy-on-write map exist nowhere else
     if mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
         return
     with suppress(OSError, ValueError):  # advice: a closed or locked map may refuse it
@@ -147,10 +144,7 @@ class NumpyOps:
         return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
 
     def gram(self, z: Floats) -> Floats:
-        """Return z @ z.T; the next call overwrites it.
-
-        NumPy sees the transpose of the same array and calls ``syrk``, half the work.
-        """
+        """Return z @ z.T, by ``syrk``; the next call overwrites it."""
         if self._product is None or len(self._product) != len(z):
             self._product = np.empty((len(z), len(z)), self.dtype)
         return np.matmul(z, z.T, out=self._product)

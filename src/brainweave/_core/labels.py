@@ -128,10 +128,7 @@ def check_labels_overlap(
     refuse: bool = True,
     warn: bool = True,
 ) -> None:
-    """Refuse groups of subjects that share no label; warn if some lack a category.
-
-    Subjects without any labels are passed over; messages call subjects by `names`.
-    """
+    """Refuse groups of subjects that share no label; warn if some lack a category."""
     categories = {
         name: set(as_label_list(own, f"labels of {name}")) - {None}
         for own, name in zip(labels, names, strict=True)

@@ -225,9 +225,8 @@ def _is_table(X: Any) -> bool:
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
     """Return X as a list with one entry per subject.
 
-    A dict of subjects is a list whose entries know their ids, a stack of shape
-    (n_subjects, n_samples, n_voxels) a list of its layers; data frames and lists of
-    rows become arrays.
+    Entries of a dict know their ids, a stack is a list of its layers; data frames and
+    lists of rows become arrays.
     """
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]

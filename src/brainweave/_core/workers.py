@@ -354,9 +354,8 @@ def dask_client(
 ) -> Iterator[Any]:
     """Connect to a Dask cluster, or start one here, and wait for a worker.
 
-    Use it as ``joblib.parallel_config(backend="dask", client=client)``. `scheduler` is
-    the address of a scheduler, its scheduler file, or "local" ("local:4" for 4
-    processes of this machine); `note` is told when the first worker is waited for.
+    `scheduler` is the address of a scheduler, its scheduler file, or "local" ("local:4"
+    for 4 processes of this machine); `note` is told when a worker is waited for.
     """
     try:
         distributed: Any = import_module("distributed")

@@ -138,9 +138,8 @@ def smallest_of_constant_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
 
-    With the decomposition U = Q R by Householder reflections, the problem is
-    ``level * I - R J R.T`` in the first columns of Q. If U is wide and all signs are
-    positive, it is solved by ``U.T @ U``.
+    With U = Q R by Householder reflections, it is ``level * I - R J R.T`` in the first
+    columns of Q. If U is wide and all signs are positive, ``U.T @ U`` solves it.
     """
     size = len(U)
     if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
@@ -183,8 +182,7 @@ def smallest_of_diagonal_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
-    Takes O(size rank^2) time; a result that cannot be confirmed is computed again in
-    O(size^3).
+    Takes O(size rank^2) time, or O(size^3) if the result cannot be confirmed.
     """
     if np.ptp(mu) <= TIE * np.abs(mu).max():
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)

@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import (
-    NumpyOps,
-    column_chunks,
-    ops_for,
-    to_numpy,
-)
+from brainweave._core.arrays import NumpyOps, column_chunks, ops_for, to_numpy
 from brainweave._core.exceptions import InputError, SkippedWarning, warn_user
 from brainweave.basis.device import Device
 from brainweave.basis.signatures import (
@@ -220,8 +215,6 @@ class VoxelPass:
         self.constant_voxels = np.flatnonzero(constant)
         return gram, to_numpy(shift), float(offset)
 
-    # -- samples read again ------------------------------------------------------------
-
     @property
     def ops(self) -> NumpyOps:
         """The operations in the working precision of the samples."""
@@ -335,10 +328,7 @@ class VoxelPass:
 
 
 def _centred(ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix) -> Matrix:
-    """Take the mean off each column, into z, and return the deviations.
-
-    The mean is corrected, in place, by what rounding in float32 left of it.
-    """
+    """Take off the mean (corrected, in place), into z; return the deviations."""
     np.subtract(chunk, ops.array(mean), out=z)
     rest = _means(z)
     z -= rest
@@ -356,15 +346,11 @@ def _scaled(
 ) -> tuple[Matrix, Any] | None:
     r"""Divide columns, into z, by their deviations, means still on, if that is safe.
 
-    Without ``divide`` they are copied as they are.
-
-    With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
-    of the voxels, :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is
-    :math:`H X S^{-2} X^\top H`: the small matrix can be centred in place of the large
-    one, and a chunk is read and written once. That costs digits where means exceed the
-    deviations, so the few columns where they do are centred (and their means
-    corrected, in place); where there are many, nothing is done. Return the deviations
-    and the columns that were centred.
+    :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is :math:`H X S^{-2} X^\top H`,
+    with the centring :math:`H`: the small matrix can be centred in place of the large.
+    That costs digits where means exceed the deviations, so a few such columns are
+    centred (and their means corrected, in place); where there are many, nothing is
+    done. Return the deviations and the columns that were centred.
     """
     low, high = _safe_range(ops.dtype)
     with np.errstate(all="ignore"):  # what is odd here is seen to below

@@ -5,8 +5,8 @@
 one entry whose key is its kind, such as ``{"array": name}``. Reading makes these kinds
 and nothing more, after checking every part: the document is data, never a program.
 
-In the file, the entry ``brainweave`` of the metadata has two lines: a SHA-256 of the
-other, and the document, which lists each array with its type, shape and SHA-256.
+The entry ``brainweave`` of the metadata has two lines: a SHA-256 of the other, and the
+document, which lists each array with its type, shape and SHA-256.
 """
 
 import hashlib
@@ -80,11 +80,7 @@ def json_checksum(value: Any) -> str:
 
 
 def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
-    """Return why a value is not of a kind, or None if it is.
-
-    Kinds are those of :class:`brainweave._core.stored.Stored`. `sizes` are those of the
-    dimensions that are known; those of this value are added.
-    """
+    """Return why a value is not of a kind (see Stored), or None; add to `sizes`."""
     if isinstance(kind, list | tuple):
         if not isinstance(value, type(kind)):
             return f"is not a {type(kind).__name__}"
@@ -186,10 +182,7 @@ class OpenFile:
 
     @contextmanager
     def reading(self) -> Iterator["Node"]:
-        """Yield the document; any error within is a refusal of the file.
-
-        Its checksum is right, so somebody wrote these values, whatever they are.
-        """
+        """Yield the document; any error within is a refusal of the file."""
         try:
             yield Node(self, self.document, "")
         except ModelFileError:
@@ -420,19 +413,13 @@ def write_container(
     kind: str,
 ) -> None:
     """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
+    made, listed = {}, {}
     for name, array in arrays.items():
-        if array.dtype.newbyteorder("<") not in CODES:
-            raise ModelFileError(
-                f"{name} holds {array.dtype}, which model files cannot store."
-            )
-    made = {
-        name: np.require(array, array.dtype.newbyteorder("<"), "C")
-        for name, array in arrays.items()
-    }
-    listed = {
-        name: [CODES[values.dtype], list(values.shape), _digest(values)]
-        for name, values in made.items()
-    }
+        dtype = array.dtype.newbyteorder("<")
+        if dtype not in CODES:
+            raise ModelFileError(f"{name} is {dtype}, which model files cannot hold.")
+        made[name] = np.require(array, dtype, "C")
+        listed[name] = [CODES[dtype], list(array.shape), _digest(made[name])]
     ours = {"format": kind, "version": VERSION, "arrays": listed}
     text = json.dumps({**document, **ours}, allow_nan=False)
     if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
@@ -472,10 +459,7 @@ def _damaged(why: str) -> ModelFileError:
 def read_container(
     path: Path, *, kind: str | None = None, verify: bool = True
 ) -> OpenFile:
-    """Open a file after checking all of it; arrays are mapped, not read.
-
-    Without a kind any of ours will do. Verifying reads the arrays once.
-    """
+    """Open a file of a kind, or any of ours; arrays are mapped after all checks."""
     name = repr(str(path))
     try:
         with path.open("rb") as file:
@@ -531,10 +515,7 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
 def _map_arrays(
     file: Any, start: int, header: Any, document: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays behind the header, mapped copy on write.
-
-    The library has made sure that they fill the file without gaps.
-    """
+    """Yield the arrays, mapped copy on write; they fill the file without gaps."""
     names, listed = header.offset_keys(), document.get("arrays")
     if not isinstance(listed, dict) or set(listed) != set(names):
         raise _damaged("its arrays are not those it describes")

@@ -1,7 +1,6 @@
-"""Model and basis files: save and load aligners, maps and bases; describe a file.
+"""Model and basis files, which name classes of a closed list only.
 
-A file names classes of a closed list: aligners of the package, registered ones, and
-classes that declare what files keep of them (:class:`brainweave._core.stored.Stored`).
+These are aligners of the package, registered ones, and subclasses of ``Stored``.
 """
 
 from collections.abc import Mapping
@@ -112,11 +111,9 @@ def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, A
     """Encode an aligner: its class by name, its parameters, what it learned."""
     name = type(model).__name__
     if _find_aligner(name) is not type(model):
-        best = hasattr(model, "best_estimator_")
-        remedy = "Decorate the class with brainweave.register_aligner."
         raise ModelFileError(
-            f"{name} is not an aligner that model files know. "
-            f"{'Save its best_estimator_.' if best else remedy}"
+            f"{name} is not an aligner that model files know. Save its best_estimator_ "
+            "if it has one, or decorate the class with brainweave.register_aligner."
         )
     if not path and not hasattr(model, "maps_"):
         raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
@@ -488,8 +485,7 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, An
 def _basis_facts(path: Path) -> tuple[str, dict[str, Any]]:
     basis = load_basis(path, verify=False)
     names = ("n_samples", "n_voxels", "n_kept", "energy")
-    facts = {name: getattr(basis, name) for name in names}
-    facts["kernel"] = basis.kernel.name
+    facts = {"kernel": basis.kernel.name, **{n: getattr(basis, n) for n in names}}
     return f"basis of subject {basis.id or basis.name}", facts
 
 

@@ -123,10 +123,7 @@ def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:
 def check_same_study(
     study: Any, model: Any, results: list[Scored], method: str
 ) -> list[str]:
-    """Refuse what is of different studies; return what else a reader must know.
-
-    Fingerprints decide if both sides have one, else the ids of the subjects.
-    """
+    """Refuse what is of different studies; return what else a reader must know."""
     have = {} if study is None else {str(s.id): int(s.n_samples) for s in study}
     fingerprint = study.fingerprint() if hasattr(study, "fingerprint") else None
     notes = _check_model(have, model, fingerprint) if have and model else []

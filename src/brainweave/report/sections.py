@@ -1,8 +1,4 @@
-"""The chapters of a report: data, classification, shared space, model, brains, details.
-
-The folds of one subject are not independent, so intervals and tests between methods are
-over subjects.
-"""
+"""The chapters of a report; intervals and tests between methods are over subjects."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -26,14 +22,7 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import Scored, Sequences, row_shares
 from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
-from brainweave.report.elements import (
-    TEXTS,
-    Element,
-    Section,
-    Table,
-    brain_png,
-    render,
-)
+from brainweave.report.elements import TEXTS, Element, Section, Table, brain_png, render
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
 
@@ -100,8 +89,8 @@ def results_section(inputs: Inputs) -> Section | None:
     """Show accuracies, subject by subject, and confusions."""
     if not inputs.results:
         return None
-    tables = [_accuracy(inputs), _comparisons(inputs), _accuracy_by_subject(inputs)]
-    return Section.make("results", [*tables, *_confusions(inputs)])
+    parts = (_accuracy, _comparisons, _accuracy_by_subject, _confusion)
+    return Section.make("results", [part(inputs) for part in parts])
 
 
 def _accuracy(inputs: Inputs) -> Element:
@@ -198,30 +187,25 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     return Element.make("by-subject", table=Table.of(columns), wide=len(known) > 2)
 
 
-def _confusions(inputs: Inputs) -> list[Element]:
-    """Draw the confusions of the method that counts; fold the others away."""
-    chosen, elements = inputs.main_result(inputs.panels[0][1]), []
-    for number, scored in enumerate(inputs.results):
-        counts = getattr(scored.result, "confusion", None)
-        if counts is None:
-            continue
-        counts, categories = np.asarray(counts), list(scored.result.categories)
-        shares, folded = row_shares(counts), scored is not chosen
-        rows = [
-            [categories[i], categories[j], int(n), float(shares[i, j])]
-            for (i, j), n in np.ndenumerate(counts)
-        ]
-        element = Element.make(
-            "confusion",
-            {"name": inputs.title(scored)},
-            number=f"-{number}",
-            figure=plotting.plot_confusion(scored.result, title=""),
-            data=Table(["true", "predicted", "samples", "share"], rows),
-            wide=folded or len(categories) > WIDE,
-            folded=folded,
-        )
-        elements.append(element)
-    return sorted(elements, key=lambda e: e.folded)
+def _confusion(inputs: Inputs) -> Element | None:
+    """Draw the confusions of the method that counts."""
+    scored = inputs.main_result(inputs.panels[0][1])
+    counts = getattr(scored.result, "confusion", None)
+    if counts is None:
+        return None
+    counts, categories = np.asarray(counts), list(scored.result.categories)
+    shares = row_shares(counts)
+    rows = [
+        [categories[i], categories[j], int(n), float(shares[i, j])]
+        for (i, j), n in np.ndenumerate(counts)
+    ]
+    return Element.make(
+        "confusion",
+        {"name": inputs.title(scored)},
+        figure=plotting.plot_confusion(scored.result, title=""),
+        data=Table(["true", "predicted", "samples", "share"], rows),
+        wide=len(categories) > WIDE,
+    )
 
 
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")

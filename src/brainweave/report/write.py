@@ -1,8 +1,4 @@
-"""Write a report: one self-contained HTML file.
-
-It begins with the verdict, numbers and warnings, and ends with a methods paragraph and
-its references (``templates/methods.txt.jinja``; names are in ``report.toml``).
-"""
+"""Write a report, from the verdict to the methods paragraph and its references."""
 
 import base64
 import hashlib
