@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import inspect
 import re
 from functools import cache
 from pathlib import Path
@@ -62,6 +63,33 @@ def test_every_public_name_says_what_it_is(name):
     first = (getattr(brainweave, name).__doc__ or "").strip().splitlines()
     assert first
     assert first[0].rstrip().endswith((".", ","))
+
+
+# parameters in order with types and descriptions; what is returned; a summary line
+NUMPYDOC = {"PR01", "PR03", "PR04", "PR07", "RT01", "RT03"}
+NUMPYDOC |= {"SS02", "SS03", "SS04", "SS05", "SS06"}
+
+
+def _documented(name):
+    """Yield a public name, and its methods that document their parameters."""
+    item = getattr(brainweave, name)
+    if not callable(item):
+        return
+    yield item
+    for method in vars(item).values() if isinstance(item, type) else ():
+        if inspect.isfunction(method) and "Parameters\n" in (method.__doc__ or ""):
+            yield method
+
+
+@pytest.mark.parametrize("name", sorted(set(brainweave.__all__) - {"__version__"}))
+def test_docstrings_are_in_the_form_of_numpydoc(name):
+    numpydoc = pytest.importorskip("numpydoc.validate", reason="of the dev extra")
+    for item in _documented(name):
+        checks = NUMPYDOC
+        if isinstance(item, type) and "Parameters\n" not in item.__doc__:
+            checks = NUMPYDOC - {"PR01"}  # made by functions; it lists attributes
+        found = numpydoc.validate(f"{item.__module__}.{item.__qualname__}")["errors"]
+        assert [text for code, text in found if code in checks] == []
 
 
 def test_the_reference_lists_nothing_else():

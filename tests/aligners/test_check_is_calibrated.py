@@ -271,7 +271,7 @@ def test_fit_file_report_and_description_have_one_number(tmp_path, n_components)
     again = bw.alignment_check(loaded, study)
     assert again.verdict == verdict
     assert again.features is not None  # for pictures
-    assert bw.describe(path).facts["held-out check"] == verdict
+    assert bw.describe(path)["facts"]["held-out check"] == verdict
     out = write_report(tmp_path / "report.html", study=study, model=loaded)
     page = Path(out).read_text()
     (number,) = set(re.findall(r"correlation[^(]*? (-?\d\.\d\d) without slow", page))

@@ -267,7 +267,10 @@ def test_labels_in_another_order_are_refused():
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"reference": 5}, r"reference=5 .* 2 subjects"),
+        (
+            {"reference": 5},
+            "reference of .* must be between 0 and 1, got 5",
+        ),
         ({"n_components": 19}, "n_components=19 is more than the 13"),
         ({"max_iter": 0}, "max_iter"),
         ({"tol": -1}, "tol of Hyperalignment must be >= 0"),

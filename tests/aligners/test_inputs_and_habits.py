@@ -14,7 +14,7 @@ from brainweave import (
     match_samples,
 )
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave._core.validation import _labels_by_id, check_indices
+from brainweave._core.validation import check_indices
 
 Y = np.array(list("abc") * 8)
 
@@ -76,6 +76,7 @@ def test_a_dict_names_its_subjects(X):
         ([np.eye(24)] * 2, {"a": Y, "b": Y}, "X has no ids to match it with"),
         ({"a": np.eye(24), "b": np.eye(24)}, {"a": Y}, "no subject 'b'"),
         ([np.eye(24)] * 2, "ababab", "must hold labels, got the text"),
+        ([np.eye(24)] * 2, bw.simulate_study(), "must hold labels, got a Sim"),
         (
             [pd.DataFrame({"v": np.arange(24.0), "who": ["x"] * 24})] * 2,
             Y,
@@ -133,33 +134,14 @@ def test_wrong_kinds_of_subjects_and_samples_are_named(X):
         named.transform([X[0]], subjects=["nobody"])
 
 
-def test_labels_may_come_from_a_study_without_names_of_its_own(X):
-    y = [list("ab") * (len(x) // 2) for x in X]
-    people = [
-        bw.Subject(str(i), x, labels=k)
-        for i, (x, k) in enumerate(zip(X, y, strict=True))
-    ]
-    by_study = GDM(1).fit(X, bw.Study(people)).transform(X)
-    for ours, theirs in zip(by_study, GDM(1).fit(X, y).transform(X), strict=True):
-        assert_allclose(ours, theirs)
-    silent = bw.Study(person._replace(labels=None) for person in people)
-    with pytest.raises(InputError, match="needs the categories"):
-        GDM(1).fit(X, silent)
-
-
 def test_a_graph_that_is_made_of_labels_needs_them(X):
     with pytest.raises(InputError, match="graph of GDM is a callable"):
         GDM(1, graph=bw.label_graph).fit(X)
 
 
 def test_a_subject_of_whom_nothing_is_known_is_named(X):
-    """None in place of its labels, or a Study in which it has none."""
-    labels = [Y, Y, Y, None]
-    pairs = enumerate(zip(X, labels, strict=True))
-    people = bw.Study([bw.Subject(str(i), x, labels=y) for i, (x, y) in pairs])
-    for y in (labels, people):
-        with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
-            GDM(1).fit(X, y)
+    with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
+        GDM(1).fit(X, [Y, Y, Y, None])
 
 
 def test_row_numbers_count_from_zero_to_the_last():
@@ -171,14 +153,3 @@ def test_row_numbers_count_from_zero_to_the_last():
     for wrong in ([0.0, 1.0], ["a"], [[0, 1]], 3):
         with pytest.raises(TypeError, match="list of row numbers"):
             check_indices("samples", wrong, 5, what="row")
-
-
-def test_labels_of_a_study_go_to_the_subjects_of_the_same_ids():
-    x = np.zeros((2, 3))
-    given = [bw.Subject(id, x, labels=[id, id]) for id in "abc"]
-    found = _labels_by_id(given, ["c", "a"], owner="GDM")
-    assert [list(labels) for labels in found] == [["c", "c"], ["a", "a"]]
-    found = _labels_by_id(given, None, owner="GDM")
-    assert [labels[0] for labels in found] == ["a", "b", "c"]
-    with pytest.raises(InputError, match="no subject 'd'"):
-        _labels_by_id(given, ["a", "d"], owner="GDM")

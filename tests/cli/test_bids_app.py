@@ -252,7 +252,7 @@ def test_a_group_of_two_tasks_is_refused(app):
     assert "--task" in said
     assert not list(app.out.glob("*_model.safetensors"))
     app("group", *one)
-    made = bw.describe(app.out / MODEL.replace("papergdm", "gdm")).provenance
+    made = bw.describe(app.out / MODEL.replace("papergdm", "gdm"))["provenance"]
     assert made["subjects"] == ["01", "02"]
 
 
@@ -291,7 +291,9 @@ def test_the_old_basis_of_a_subject_that_failed_is_not_taken_for_a_new_one(app):
 def test_group_records_how_the_bases_were_made(app):
     app("participant", "--smoothing-fwhm", 4, "--bids-param", "standardize=psc")
     app("group")
-    made = bw.describe(app.out / "task-objects_desc-gdm_model.safetensors").provenance
+    made = bw.describe(app.out / "task-objects_desc-gdm_model.safetensors")[
+        "provenance"
+    ]
     assert made["settings"]["data"]["smoothing_fwhm"] == 4
     assert made["settings"]["data"]["standardize"] == "psc"
     _, said = app("group", "--smoothing-fwhm", 6, code=2)
@@ -444,7 +446,7 @@ def test_a_damaged_basis_is_made_again(app):
     whole, other = path.read_bytes(), basis_of(app, "02").stat().st_mtime_ns
     path.write_bytes(whole[:-10])
     app("participant")
-    assert bw.describe(path, verify=True).facts["n_samples"]
+    assert bw.describe(path, verify=True)["facts"]["n_samples"]
     assert basis_of(app, "02").stat().st_mtime_ns == other
 
 
@@ -490,7 +492,7 @@ def test_bases_of_python_do_not_say_how_they_were_made(app):
 
     app("participant")
     path = basis_of(app)
-    made = bw.describe(path).provenance
+    made = bw.describe(path)["provenance"]
     subject = bw.load_bids(app.data, subjects=["01"])[0]
     save_basis(load_basis(path), path, subject=subject)
     _, said = app("group", code=2)

@@ -209,7 +209,7 @@ def test_info_of_a_model_says_what_it_is(model, call):
     assert "GDM of 4 subjects" in text
     assert "PaperGDM of 4 subjects with 97 to 117 voxels" in text
     assert "subjects: 01, 02, 03, 04" in text
-    assert bw.describe(model).provenance["options"]["energy"] == 0.6
+    assert bw.describe(model)["provenance"]["options"]["energy"] == 0.6
 
 
 def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):

@@ -20,7 +20,7 @@ def test_fit_gives_the_model_of_the_library(study, model):
     X, _ = data.to_lists()
     for a, b in zip(loaded.transform(X), want.transform(X), strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-10)
-    made = bw.describe(model).provenance
+    made = bw.describe(model)["provenance"]
     assert made["subjects"] == ["01", "02", "03", "04"]
     assert made["command"] == "brainweave fit"
 
@@ -127,7 +127,7 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute,
     want = before.fit_new_subject(new).transform(new.data())
     (got,) = after.transform([new.data()], [3])
     assert_allclose(got, want, rtol=0, atol=1e-8)
-    assert bw.describe(large).provenance["subjects"] == ["01", "02", "04", "03"]
+    assert bw.describe(large)["provenance"]["subjects"] == ["01", "02", "04", "03"]
     _, error = call("add-subject", large, study, code=2)
     assert "in the model already" in error
 
@@ -156,7 +156,7 @@ def test_a_model_that_was_joined_has_the_fingerprint_of_no_study(study, tmp_path
     stdout, _ = call("add-subject", small, study, "-o", out, "-q")
     assert "joined: 03" in stdout
     assert bw.load(out).ids_ == ["04", "02", "01", "03"]
-    made = bw.describe(out).provenance
+    made = bw.describe(out)["provenance"]
     assert "study_fingerprint" not in made
     assert made["joined_from"] == data.fingerprint()
 
@@ -178,7 +178,7 @@ def test_transform_matches_a_python_model_by_id_whatever_the_order(
 
 def test_files_say_which_study_they_came_from(study, model, tmp_path, call):
     data = bw.Study.open(study)
-    assert bw.describe(model).provenance["study_fingerprint"] == data.fingerprint()
+    assert bw.describe(model)["provenance"]["study_fingerprint"] == data.fingerprint()
     made = tomllib.loads((study / "brainweave.toml").read_text())["made"]
     assert made["study_fingerprint"] == data.fingerprint()
     assert set(made["versions"]) >= {"python", "brainweave", "numpy"}

@@ -114,4 +114,4 @@ def test_damaged_basis_files_are_refused(tmp_path):
     path.write_bytes(bytes(changed))
     with pytest.raises(ModelFileError, match="the checksum of array '"):
         bw.load_basis(path)
-    assert bw.describe(path).kind == "basis"
+    assert bw.describe(path)["kind"] == "basis"

@@ -23,11 +23,7 @@ WIDEST = 4  # times as wide where samples are many
 
 
 def chunk_width(n_samples: int) -> int:
-    """Return how many columns a chunk has: 4 a sample, between two limits.
-
-    The product of a chunk, samples x samples, is mirrored and added to the others, so
-    more samples are worth wider chunks.
-    """
+    """Return how many columns a chunk has: more samples are worth wider chunks."""
     wanted = min(max(CHUNK_BYTES, 32 * n_samples**2), WIDEST * CHUNK_BYTES)
     return max(256, wanted // (8 * n_samples))
 
@@ -43,10 +39,7 @@ def on_gpu(X: Any) -> bool:
 
 
 def samples_of(subject: Any) -> Any:
-    """Return the samples of a Subject, unread if they can be read by chunks.
-
-    An array, which has no labels, is returned as it is.
-    """
+    """Return the samples of a Subject, unread if they can be read by chunks."""
     if not hasattr(subject, "labels"):
         return subject
     whole = getattr(subject, "is_lazy", True) or is_torch(subject.samples)
@@ -73,11 +66,8 @@ def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
 
 
 def release_pages(X: Any) -> None:
-    """Take the pages of a mapped file out of this process's memory, until next used.
-
-    A copy-on-write map keeps its pages: what was changed exists nowhere else.
-    """
-    mapped = backing_map(X)
+    """Take the pages of a mapped file out of this process's memory, until next used."""
+    mapped = backing_map(X)  # pages of a copy-on-write map exist nowhere else
     if mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
         return
     with suppress(OSError, ValueError):  # advice: a closed or locked map may refuse it
@@ -96,9 +86,8 @@ def backing_map(X: Any) -> Any:
 def as_sendable(X: Any) -> Any:
     """Return X, or a copy of it if it is a memory map that can be written to.
 
-    A read-only map goes to another process as the name of its file, which would lack
-    what was changed in the memory of this process. Do not replace the files of a study
-    that is in use.
+    A map goes to another process as the name of its file, which lacks what was changed
+    in the memory of this process.
     """
     mapped = backing_map(X)
     return X if mapped is None or mapped.mode == "r" else np.array(X)
@@ -155,10 +144,7 @@ class NumpyOps:
         return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
 
     def gram(self, z: Floats) -> Floats:
-        """Return z @ z.T; the next call overwrites it.
-
-        NumPy sees the transpose of the same array and calls ``syrk``, half the work.
-        """
+        """Return z @ z.T, by ``syrk``; the next call overwrites it."""
         if self._product is None or len(self._product) != len(z):
             self._product = np.empty((len(z), len(z)), self.dtype)
         return np.matmul(z, z.T, out=self._product)

@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from types import FrameType
 
 
 class BrainweaveError(Exception):
@@ -78,21 +77,12 @@ class SkippedWarning(UserWarning):
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that names the line of the user's code which led to it.
-
-    Parameters
-    ----------
-    message : str
-        What is wrong, and what to do about it.
-    category : type of warning
-        What users can filter it by.
-    """
+    """Issue a warning that names the line of the user's code which led to it."""
     inside = ("brainweave", "sklearn", "joblib")  # the package, and what calls it back
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and _package_of(frame) in inside:
+    while frame.f_back:
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] not in inside:
+            break
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _package_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]

@@ -22,11 +22,7 @@ from brainweave._core.exceptions import InputError, StudyError
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which is renamed to `path` if no error is raised.
-
-    The temporary name ends like that of `path`, so that any library can write there.
-    The folder must exist.
-    """
+    """Yield a temporary path, which is renamed to `path` if no error is raised."""
     work = _temporary_path(path)
     try:
         yield work
@@ -51,10 +47,9 @@ def atomic_folder(
 ) -> Iterator[Path]:
     """Yield a temporary folder, which is renamed to `path` if no error is raised.
 
-    `replaces` lists the files in `path`, relative to it, with ``/``, that an earlier
-    call wrote: they may be removed. It is asked at the end, since another process may
-    have written there meanwhile. What others put there stays; a new file with the name
-    of one of theirs is an error.
+    `replaces` lists the files in `path` that an earlier call wrote, which may be
+    removed; it is asked at the end, since others may have written meanwhile. What
+    others put there stays; a new file with the name of one of theirs is an error.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,15 +78,13 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
     for name in sorted(others):  # in both folders, until the old one goes
         source, target = path / name, work / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink():
-            target.symlink_to(os.readlink(source))
-        elif source.is_dir():
+        if source.is_dir() and not source.is_symlink():
             target.mkdir()
-        else:
-            try:
-                os.link(source, target)
-            except OSError:  # a file system without hard links
-                shutil.copy2(source, target)
+            continue
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:  # a file system without hard links
+            shutil.copy2(source, target, follow_symlinks=False)
     # a process that is killed between the two renames leaves the old one beside
     old = path.with_name(f"{path.name[-100:]}.replaced-{uuid.uuid4().hex[:12]}")
     path.rename(old)
@@ -113,27 +106,12 @@ def _files(folder: Path) -> set[str]:
 
 
 def check_can_write(path: Path) -> None:
-    """Raise the OSError that writing a file or folder would end in, if any.
-
-    Tried in the nearest folder that exists, where nothing is left behind.
-    """
+    """Raise the OSError that writing a file or folder would end in, if any."""
     folder = path.absolute().parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     with tempfile.TemporaryFile(dir=folder):
         pass
-
-
-def check_disk_space(folder: Path, n_bytes: int, what: str, way_out: str) -> None:
-    """Refuse, before the work, what the disk has no room for."""
-    from rich.filesize import decimal
-
-    free = shutil.disk_usage(folder).free
-    if n_bytes > free:
-        raise StudyError(
-            f"{what} needs {decimal(n_bytes)} in {str(folder)!r}, where "
-            f"{decimal(free)} are free. Free some space, or {way_out}."
-        )
 
 
 @contextmanager
@@ -183,11 +161,7 @@ def file_stamp(path: Path) -> dict[str, Any]:
 
 
 def has_changed(path: Path, stamp: Any) -> bool:
-    """Whether a file differs from when it was stamped.
-
-    One of the same size and time has not changed; of the same size alone, it is
-    compared by its checksum.
-    """
+    """Whether a file differs from when it was stamped: by size, time, checksum."""
     if not isinstance(stamp, dict) or not path.is_file():
         return True
     stat = path.stat()

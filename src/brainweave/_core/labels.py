@@ -30,13 +30,7 @@ class EncodedLabels(NamedTuple):
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a label means that there is none.
-
-    Examples
-    --------
-    >>> [is_missing(v) for v in (None, float("nan"), "", "n/a", "face", 0)]
-    [True, True, True, True, False, False]
-    """
+    """Whether a label means that there is none."""
     value = _to_python(value)
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
@@ -46,13 +40,7 @@ def is_missing(value: Any) -> bool:
 
 
 def as_label_list(values: Any, name: str) -> list[Any]:
-    """Return labels as a list of Python objects, with ``None`` where one is missing.
-
-    Examples
-    --------
-    >>> as_label_list(np.array([2.0, np.nan]), "y")
-    [2.0, None]
-    """
+    """Return labels as a list of Python objects, with ``None`` where one is missing."""
     listed = _to_list(values, name)
     if set(map(type, listed)) <= {int, str}:
         # the usual case, quickly: look at each distinct text once
@@ -68,7 +56,11 @@ def as_label_list(values: Any, name: str) -> list[Any]:
                 made_text.add(value)
         else:
             labels.append(value)
-            _check_label(value, name)
+            if not isinstance(value, Hashable):
+                raise InputError(
+                    f"{name} must be a list with one label per sample, text or a "
+                    f"number each; got {type(value).__name__} {value!r}."
+                )
     if made_text:
         text = min(made_text)
         warn_user(
@@ -83,11 +75,6 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     """Return the distinct labels in order, without the missing ones.
 
     Numbers come first, by value, then texts, then anything else, by type.
-
-    Examples
-    --------
-    >>> sort_labels(["b", 10, None, "a", 2, "b"])
-    [2, 10, 'a', 'b']
     """
     distinct = set(labels)
     if set(map(type, distinct)) == {int}:
@@ -95,23 +82,13 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     present = {_to_python(v) for v in distinct if not is_missing(v)}
     numbers = [v for v in present if isinstance(v, int | float)]
     texts = [v for v in present if isinstance(v, str)]
-    others = [(type(v).__name__, v) for v in present.difference(numbers, texts)]
-    try:
-        others.sort()
-    except TypeError:  # of a type without an order
-        others.sort(key=lambda pair: (pair[0], str(pair[1])))
-    return sorted(numbers) + sorted(texts) + [v for _, v in others]
+    others = present.difference(numbers, texts)
+    by_type = sorted(others, key=lambda v: (type(v).__name__, str(v)))
+    return sorted(numbers) + sorted(texts) + by_type
 
 
 def encode_labels(labels: Sequence[Any]) -> EncodedLabels:
-    """Return the labels of all subjects as numbers, and the labels in that order.
-
-    Examples
-    --------
-    >>> codes, names = encode_labels([["b", "a"], ["a", "n/a"]])
-    >>> [c.tolist() for c in codes], names
-    ([[1, 0], [0, -1]], ('a', 'b'))
-    """
+    """Return the labels of all subjects as numbers, and the labels in that order."""
     lists = [as_label_list(part, f"y[{i}]") for i, part in enumerate(labels)]
     names = tuple(sort_labels(value for part in lists for value in part))
     code_of = {label: code for code, label in enumerate(names)}
@@ -151,10 +128,7 @@ def check_labels_overlap(
     refuse: bool = True,
     warn: bool = True,
 ) -> None:
-    """Refuse groups of subjects that share no label; warn if some lack a category.
-
-    Subjects without any labels are passed over; messages call subjects by `names`.
-    """
+    """Refuse groups of subjects that share no label; warn if some lack a category."""
     categories = {
         name: set(as_label_list(own, f"labels of {name}")) - {None}
         for own, name in zip(labels, names, strict=True)
@@ -212,24 +186,17 @@ def _spelling_hint(categories: dict[str, set[Any]]) -> str:
     """Name labels that look the same and are not, if they do not occur together."""
     spellings: dict[str, list[Any]] = {}
     for label in sort_labels(set().union(*categories.values())):
-        spellings.setdefault(_normalised(label), []).append(label)
-    alike = [
+        alike = "".join(str(label).replace("_", " ").split()).casefold()
+        spellings.setdefault(alike, []).append(label)
+    found = [
         " and ".join(map(repr, labels))
         for labels in spellings.values()
         if any(0 < len(own & set(labels)) < len(labels) for own in categories.values())
     ]
-    if not alike:
+    if not found:
         return ""
-    listed = format_list(alike, separator="; ")
+    listed = format_list(found, separator="; ")
     return f" {listed} differ by case, blanks or type only: are they one?"
-
-
-def _normalised(label: Any) -> str:
-    text = "".join(str(label).split()).casefold()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text.replace("_", "").replace("-", "")
 
 
 def _to_list(values: Any, name: str) -> list[Any]:
@@ -260,13 +227,3 @@ def _to_python(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _check_label(value: Any, name: str) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        raise InputError(
-            f"{name} must be a list with one label per sample, text or a number each; "
-            f"got {type(value).__name__} {value!r}."
-        ) from None

@@ -15,14 +15,6 @@ def shown_progress(
 
     `progress` is a function of the number of steps done, their total number and the
     name of the last step (`what`, if it has none), or True for a bar on standard error.
-
-    Examples
-    --------
-    >>> with shown_progress(print, 2, "subjects") as tick:
-    ...     tick()
-    ...     tick("sub-02")
-    1 2 subjects
-    2 2 sub-02
     """
     if progress is None or progress is False:
         yield lambda text=what: None

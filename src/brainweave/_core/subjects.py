@@ -10,10 +10,8 @@ from brainweave._core.validation import check_list_option, format_ids, ids_of
 
 def refuse_ambiguous_number(position: int, ids: Sequence[str], *, owner: str) -> None:
     """Refuse a number that is one subject's position and the id of another."""
-    if str(position) not in ids:
-        return
-    here, other = position % len(ids), list(ids).index(str(position))
-    if here == other:
+    other = list(ids).index(str(position)) if str(position) in ids else None
+    if other is None or (here := position % len(ids)) == other:
         return
     there = f" and {ids[here]!r} at position {position}" if position < len(ids) else ""
     raise InputError(
@@ -27,8 +25,7 @@ def find_subjects(
 ) -> list[int]:
     """Return the positions of subjects that are given by id (str) or position (int).
 
-    `ids` are those of the fitted subjects in order, if they are known, and `owner` is
-    the fitted aligner, for messages.
+    `ids` are those of the fitted subjects in order, if they are known.
     """
     positions = []
     choices: Sequence[Any]
@@ -64,9 +61,8 @@ def match_subjects(
 ) -> list[int]:
     """Return the position of the fitted subject that each entry belongs to.
 
-    Entries with an id (subjects of a Study, bases) are matched by it if the aligner
-    knows the ids of its subjects, whatever their order and number; arrays go by
-    `subjects`, or by position.
+    Entries with an id are matched by it if the aligner knows the ids of its subjects,
+    whatever their order and number; arrays go by `subjects`, or by position.
     """
     entry_ids = None if ids is None else ids_of(entries, owner=owner)
     if subjects is None and entry_ids is not None:

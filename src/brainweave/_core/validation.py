@@ -1,9 +1,9 @@
 """Checks of what users pass in; each message names the subject and the way out."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
 from os import PathLike
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError
 
 
-def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
-    """Return value as an int that is at least minimum."""
+def check_int(
+    name: str, value: Any, *, minimum: int, maximum: float = np.inf, owner: str
+) -> int:
+    """Return value as an int within limits."""
+    wanted = f">= {minimum}"
+    if maximum < np.inf:
+        wanted = f"between {minimum} and {maximum}"
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(
-            f"{name} of {owner} must be an integer >= {minimum}, got {value!r}."
+            f"{name} of {owner} must be an integer {wanted}, got {value!r}."
         )
-    if value < minimum:
-        message = f"{name} of {owner} must be >= {minimum}, got {value}."
+    if not minimum <= int(value) <= maximum:
+        message = f"{name} of {owner} must be {wanted}, got {value}."
         raise InputError(message, parameter=name)
     return int(value)
 
@@ -66,17 +71,6 @@ def check_fraction(name: str, value: Any, *, owner: str, hint: str = "") -> floa
     return check_number(name, value, "(0, 1]", owner=owner, hint=hint)
 
 
-def check_subject_number(name: str, value: Any, n_subjects: int, *, owner: str) -> int:
-    """Return value as the number of one of the subjects."""
-    number = check_int(name, value, minimum=0, owner=owner)
-    if number >= n_subjects:
-        raise InputError(
-            f"{name}={number} of {owner} is not one of the {n_subjects} subjects, 0 to "
-            f"{n_subjects - 1}."
-        )
-    return number
-
-
 def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
     """Return values as an array of indices below n; `what` they count is for errors."""
     numbers = np.asarray(values)
@@ -90,13 +84,7 @@ def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.in
     return numbers.astype(np.intp)
 
 
-def check_option(
-    name: str,
-    value: Any,
-    allowed: Sequence[str],
-    *,
-    owner: str,
-) -> str:
+def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:
     """Return value if it is one of the allowed names."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
@@ -138,17 +126,17 @@ def check_numbers(X: Any, name: str) -> None:
 
 def refuse_files(X: Any, name: str) -> None:
     """Refuse paths, images and maskers, with the call that turns them into samples."""
-    remedy = ""
+    got = ""
     if isinstance(X, (str, PathLike)):
-        remedy = f"the path {str(X)!r}, not samples. Read it"
+        got = f"the path {str(X)!r}"
     elif hasattr(X, "dataobj") and hasattr(X, "affine"):
-        remedy = f"an image ({type(X).__name__}), not samples x voxels. Use a mask"
+        got = f"an image ({type(X).__name__})"
     elif hasattr(X, "mask_img_") or hasattr(X, "inverse_transform"):
-        remedy = f"a {type(X).__name__}, not samples. Pass masker.transform(image)"
-    if remedy:
+        got = f"a {type(X).__name__}"
+    if got:
         raise TypeError(
-            f"{name} is {remedy}: brainweave.load_nifti({{'01': image}}, mask=...) for "
-            "images, brainweave.Study.open for study folders."
+            f"{name} is {got}, not samples. Use brainweave.load_nifti({{'01': image}}, "
+            "mask=...) for images, brainweave.Study.open for study folders."
         )
 
 
@@ -224,13 +212,10 @@ def as_samples(X: Any, name: str) -> Any:
                 "the columns that are voxels."
             )
         return X.to_numpy()
-    nested = isinstance(X, (list, tuple)) and len(X) > 0
-    if not nested or not all(isinstance(r, (list, tuple, np.ndarray)) for r in X):
-        return X
-    try:
-        return np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        return X  # no numbers: labels, or what later checks refuse by name
+    if isinstance(X, (list, tuple)):
+        with suppress(TypeError, ValueError):  # what is ragged is refused later
+            return np.asarray(X, dtype=np.float64)
+    return X
 
 
 def _is_table(X: Any) -> bool:
@@ -240,9 +225,8 @@ def _is_table(X: Any) -> bool:
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
     """Return X as a list with one entry per subject.
 
-    A dict of subjects is a list whose entries know their ids, a stack of shape
-    (n_subjects, n_samples, n_voxels) a list of its layers; data frames and lists of
-    rows become arrays.
+    Entries of a dict know their ids, a stack is a list of its layers; data frames and
+    lists of rows become arrays.
     """
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]
@@ -278,77 +262,60 @@ def labels_per_subject(
 ) -> list[Any] | None:
     """Return labels with one entry per subject: y, else those that subjects have.
 
-    y has one entry per subject; or it is a dict of them, by id, or a Study; or one list
-    of labels that holds for all subjects. None if there are no labels at all.
+    y has one entry per subject; or it is a dict of them, by id; or one list of labels
+    that holds for all subjects. None if there are no labels at all.
     """
     if y is None and all(hasattr(s, "labels") for s in subjects):
         found = [labels_of(s) for s in subjects]
         y = None if any(labels is None for labels in found) else found
     if y is None:
         return None
-    n_samples = [
-        s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
-        for i, s in enumerate(subjects)
-    ]
-    ids = ids_of(subjects, owner=owner)
     if isinstance(y, Mapping):
-        if ids is None:
-            raise TypeError(
-                f"y of {owner} is a dict of subjects, but X has no ids to match it "
-                "with. Pass X as a dict or a Study, too."
-            )
-        y = [SimpleNamespace(id=str(id), labels=labels) for id, labels in y.items()]
-    entries = _label_entries(y, n_samples, owner=owner)
-    if all(hasattr(entry, "labels") for entry in entries):  # a dict, or a Study
-        entries = _labels_by_id(entries, ids, owner=owner)
-        if all(labels is None for labels in entries):
-            return None
+        y = _labels_by_id(y, ids_of(subjects, owner=owner), owner=owner)
+    whole = _is_table(y) or hasattr(y, "subjects") or not hasattr(y, "__iter__")
+    if whole or isinstance(y, (str, bytes)):
+        got = f"the text {y!r}" if isinstance(y, str) else f"a {type(y).__name__}"
+        raise TypeError(f"y of {owner} must hold labels, got {got}.")
+    entries = list(y)
+    single = (str, Real, np.generic, type(None))
+    for_all = bool(entries) and all(isinstance(entry, single) for entry in entries)
+    if for_all:
+        entries = [entries] * len(subjects)
     if len(entries) != len(subjects):
         raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
-    for i, (n, labels) in enumerate(zip(n_samples, entries, strict=True)):
+    for i, (subject, labels) in enumerate(zip(subjects, entries, strict=True)):
+        known = getattr(subject, "n_samples", None)
+        n = check_2d(subject, f"X[{i}]")[0] if known is None else known
         if labels is None:
             entries[i] = np.full(n, None)
+        elif len(labels) != n and for_all:
+            raise InputError(
+                f"y of {owner} is one list of {len(labels)} labels, which would hold "
+                f"for all subjects, but X[{i}] has {n} samples. Pass one list per "
+                "subject: [y1, y2, ...]."
+            )
         elif len(labels) != n:
             raise InputError(f"y[{i}] has {len(labels)} labels for {n} samples.")
     return entries
 
 
-def _label_entries(y: Any, n_samples: Sequence[int], *, owner: str) -> list[Any]:
-    """Return y as a list; one list of labels is repeated for all subjects."""
-    if isinstance(y, (str, bytes)):
-        raise TypeError(f"y of {owner} must hold labels, got the text {y!r}.")
-    n_axes = 0 if _is_table(y) else getattr(y, "ndim", 0)
-    if n_axes == 2:
-        return list(y)
-    flat = n_axes == 1 and getattr(y, "dtype", None) is not None
-    entries = list(y) if flat else check_list_of_subjects(y, owner=owner, minimum=1)
-    single = (str, Real, np.generic, type(None))
-    if not entries or not all(isinstance(entry, single) for entry in entries):
-        return entries
-    for i, n in enumerate(n_samples):
-        if n != len(entries):
-            raise InputError(
-                f"y of {owner} is one list of {len(entries)} labels, which would hold "
-                f"for all subjects, but X[{i}] has {n} samples. Pass one list per "
-                "subject: [y1, y2, ...]."
-            )
-    return [entries] * len(n_samples)
-
-
 def _labels_by_id(
-    labelled: list[Any], ids: Sequence[str] | None, *, owner: str
+    y: Mapping[Any, Any], ids: Sequence[str] | None, *, owner: str
 ) -> list[Any]:
-    """Return the labels of subjects, in the order of ids if both have some."""
-    given = ids_of(labelled, owner=f"y of {owner}")
-    if ids is not None and given is not None:
-        absent = [id for id in ids if id not in given]
-        if absent:
-            raise InputError(
-                f"y of {owner} has no subject {format_ids(absent)}; it has "
-                f"{format_ids(given)}."
-            )
-        labelled = [labelled[given.index(id)] for id in ids]
-    return [subject.labels for subject in labelled]
+    """Return the labels of a dict of subjects in the order of ids."""
+    if ids is None:
+        raise TypeError(
+            f"y of {owner} is a dict of subjects, but X has no ids to match it with. "
+            "Pass X as a dict or a Study, too."
+        )
+    given = {str(id): labels for id, labels in y.items()}
+    absent = [id for id in ids if id not in given]
+    if absent:
+        raise InputError(
+            f"y of {owner} has no subject {format_ids(absent)}; it has "
+            f"{format_ids(given)}."
+        )
+    return [given[id] for id in ids]
 
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:

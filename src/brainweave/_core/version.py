@@ -1,18 +1,22 @@
 """The version of this package, and of the libraries that results depend on."""
 
 import platform
-from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
-__version__ = "0.1.0"
 NUMERICAL = ("numpy", "scipy", "scikit-learn")
+
+try:
+    __version__ = version("brainweave")
+except PackageNotFoundError:  # sources that are not installed
+    __version__ = "0.1.0.dev0"
 
 
 def versions(libraries: tuple[str, ...] = NUMERICAL) -> dict[str, str]:
     """Return the versions of this package, of Python, and of libraries, if here."""
-    from importlib.metadata import PackageNotFoundError, version
-
     found = {"brainweave": __version__, "python": platform.python_version()}
     for name in libraries:
-        with suppress(PackageNotFoundError):  # e.g. an optional library
+        try:
             found[name] = version(name)
+        except PackageNotFoundError:  # e.g. an optional library
+            continue
     return found

@@ -50,11 +50,7 @@ def _thread_controller() -> ThreadpoolController:
 
 
 def blas_threads(number: int) -> Any:
-    """Limit BLAS to a number of threads, as a context.
-
-    NumPy and SciPy bring a BLAS each, whose idle threads spin; small problems that call
-    both run several times slower unless each keeps to one thread.
-    """
+    """Limit BLAS to a number of threads, as a context: idle threads spin."""
     return _thread_controller().limit(limits=number, user_api="blas")
 
 
@@ -75,7 +71,6 @@ def map_subjects(
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
-    ``None`` takes one thread per core: one subject hardly gains from a second core.
     Inside ``joblib.parallel_config`` the configured backend (such as Dask) is used
     instead, unless `threads_only`: work that reads no voxels costs more to send than
     to do.
@@ -107,10 +102,9 @@ def subject_threads(
 ) -> Iterator[Callable[..., list[Any]]]:
     """Yield a map over subjects whose threads stay alive for a whole iteration.
 
-    For many rounds of little work, where :func:`map_subjects` would spend its time on
-    starting. BLAS keeps to one thread, so the result does not depend on the number of
-    workers in a single bit. With ``share_cores``, for large matrices, subjects share
-    the cores as in :func:`map_subjects`, and BLAS has all of them in between.
+    BLAS keeps to one thread, so the result does not depend on the number of workers in
+    a single bit. With ``share_cores``, for large matrices, subjects share the cores as
+    in :func:`map_subjects`, and BLAS has all of them in between.
     """
     workers = n_workers(n_subjects, n_jobs)
     with nullcontext() if share_cores else blas_threads(1):
@@ -213,14 +207,12 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ == "KilledWorker":
             problem = (
-                "Dask gave up on a task whose workers died one after another; often "
-                "the memory was full. Start workers with more memory."
+                "Workers of Dask died one after another, often because the memory was "
+                "full. Start workers with more memory."
             )
         elif isinstance(error, TimeoutError):
-            problem = (
-                f"No worker of the Dask cluster was alive for {WORKER_TIMEOUT:.0f} s. "
-                "Start some."
-            )
+            seconds = f"{WORKER_TIMEOUT:.0f} s"
+            problem = f"No worker of Dask was alive for {seconds}. Start a dask worker."
         elif client.status != "running" or isinstance(error, OSError | CancelledError):
             problem = "The Dask scheduler went away. Start it again."
         else:
@@ -288,8 +280,7 @@ class LocalCallback:
 class Payload:
     """What goes to another process: mapped files by name, not their voxels.
 
-    Whoever calls :meth:`open` there gets the value, its maps opened anew from their
-    files. Until then it stays closed: a scheduler that unpickles what it passes on
+    It stays closed until :meth:`open`: a scheduler that unpickles what it passes on
     opens no file, and passes on no voxels.
     """
 
@@ -363,9 +354,8 @@ def dask_client(
 ) -> Iterator[Any]:
     """Connect to a Dask cluster, or start one here, and wait for a worker.
 
-    Use it as ``joblib.parallel_config(backend="dask", client=client)``. `scheduler` is
-    the address of a scheduler, its scheduler file, or "local" ("local:4" for 4
-    processes of this machine); `note` is told when the first worker is waited for.
+    `scheduler` is the address of a scheduler, its scheduler file, or "local" ("local:4"
+    for 4 processes of this machine); `note` is told when a worker is waited for.
     """
     try:
         distributed: Any = import_module("distributed")
@@ -379,11 +369,11 @@ def dask_client(
     if kind == "local":
         if number and not (number.isdigit() and int(number)):
             raise _dask_error(f"local:N takes a number of workers; got {scheduler!r}.")
-        workers = {"n_workers": int(number)} if number else {}
-        cluster = distributed.LocalCluster(
-            **workers, threads_per_worker=1, dashboard_address=None
+        cluster = where["address"] = distributed.LocalCluster(
+            n_workers=int(number) if number else None,
+            threads_per_worker=1,
+            dashboard_address=None,
         )
-        where = {"address": cluster}
     elif Path(scheduler).is_file():
         where = {"scheduler_file": scheduler}
     elif ":" not in scheduler:
@@ -407,13 +397,8 @@ def dask_client(
         try:
             if note is not None and not client.scheduler_info()["workers"]:
                 note(f"Waiting for a worker of {scheduler} ...")
-            try:
+            with explain_lost_cluster(client):
                 client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
-            except TimeoutError:
-                raise _dask_error(
-                    f"The Dask scheduler at {scheduler!r} has no workers after "
-                    f"{WORKER_TIMEOUT:.0f} s. Start some by: dask worker {scheduler}."
-                ) from None
             yield client
         finally:
             with suppress(Exception):  # of a scheduler that is gone

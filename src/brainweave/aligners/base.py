@@ -110,9 +110,9 @@ class BaseAligner(BaseEstimator, Stored):
             of them by subject id, or a stack (n_subjects, n_samples, n_voxels).
             Entries may also be :class:`SubjectBasis` objects, such as ``bases_`` of
             another fitted aligner, so that the voxels are not read again.
-        y : list of array-like, dict, or a Study, optional
+        y : list of array-like, or dict, optional
             What is known of the samples, one array per subject, in the order of X; a
-            dict or Study is matched by id; one list of labels holds for all subjects.
+            dict is matched by id; one list of labels holds for all subjects.
 
         Returns
         -------
@@ -269,6 +269,7 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         SubjectMap
+            The map of the new subject.
         """
         basis, y = self._new_subject(X, y)
         coef = self._solve_new(basis, y)
@@ -329,12 +330,13 @@ class BaseAligner(BaseEstimator, Stored):
 
         Parameters
         ----------
-        X, y
+        X, y : list of array-like
             As in ``fit``.
 
         Returns
         -------
         list of arrays of shape (n_samples_i, n_components)
+            One per subject, in the order of X.
         """
         self.fit(X, y)
         return [self._features(i) for i in range(self.n_subjects_)]
@@ -439,7 +441,7 @@ class BaseAligner(BaseEstimator, Stored):
 
         Parameters
         ----------
-        X, subjects
+        X, subjects : various
             As in ``transform``.
 
         Returns

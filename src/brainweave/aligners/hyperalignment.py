@@ -8,7 +8,7 @@ import scipy.linalg
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_number, check_subject_number
+from brainweave._core.validation import check_int, check_number
 from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
 from brainweave.aligners.maps import BasisMap, SubjectMap
@@ -39,7 +39,9 @@ class RotationAligner(TimeLocked):
         so no rotation loses anything. Principal dimensions come first.
         """
         n = len(coordinates)
-        first = check_subject_number("reference", self.reference, n, owner=self._owner)
+        first = check_int(
+            "reference", self.reference, minimum=0, maximum=n - 1, owner=self._owner
+        )
         power = sum(float((Z * Z).sum()) for Z in coordinates)
         size = max(Z.shape[1] for Z in coordinates)
 
@@ -90,15 +92,15 @@ class Hyperalignment(RotationAligner):
     ----------
     n_components : int or None, default=None
         Leading dimensions of the common space to keep; None keeps all.
-    reference : int, default=0
-        The subject that the first level starts from.
     max_iter : int, default=1
         Most passes of the second level; the publication does one.
     tol : float, default=0
         Stop the second level once a pass changes the objective by less than this share
         of all that was gained; 0 does all ``max_iter`` passes.
-    energy, standardize, n_jobs
+    energy, standardize, n_jobs : various
         As in :class:`DetSRM`.
+    reference : int, default=0
+        The subject that the first level starts from.
 
     Attributes
     ----------
@@ -185,6 +187,8 @@ class RegularizedHyperalignment(Hyperalignment):
 
     Parameters
     ----------
+    n_components, max_iter, tol, energy, standardize, n_jobs, reference : various
+        As in :class:`Hyperalignment`.
     alpha : float in [0, 1], or "auto", default=0.5
         From full whitening (0, CCA) to none (1, hyperalignment). A direction of
         :math:`X_i` with squared singular value d is scaled to :math:`d / ((1 - \alpha)
@@ -193,8 +197,6 @@ class RegularizedHyperalignment(Hyperalignment):
         "auto": the best of 12 at predicting the labels of a subject's own samples,
         where labels repeat (see ``shrinkage`` of :class:`GDM`), else that of Ledoit and
         Wolf.
-    n_components, reference, max_iter, tol, energy, standardize, n_jobs
-        As in :class:`Hyperalignment`.
 
     Attributes
     ----------
@@ -262,10 +264,10 @@ class KernelHyperalignment(Hyperalignment):
 
     Parameters
     ----------
-    kernel, kernel_params
-        As in :class:`GDM`; the default is "gaussian".
-    n_components, reference, max_iter, tol, energy, standardize, n_jobs
+    n_components, max_iter, tol, energy, standardize, n_jobs, reference : various
         As in :class:`Hyperalignment`.
+    kernel, kernel_params : various
+        As in :class:`GDM`; the default is "gaussian".
 
     Attributes
     ----------
@@ -315,7 +317,7 @@ class SVDHyperalignment(RotationAligner):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    reference, max_iter, tol, energy, standardize, n_jobs
+    max_iter, tol, energy, standardize, n_jobs, reference : various
         As in :class:`Hyperalignment`.
 
     Attributes

@@ -191,6 +191,11 @@ class SubjectMap(Stored):
             Which shared feature.
         what : {"patterns", "weights"}
             What the voxels show when the feature is active, or how they are weighted.
+
+        Returns
+        -------
+        image
+            In the space of the subject.
         """
         if self.space is None:
             raise InputError(

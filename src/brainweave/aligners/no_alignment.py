@@ -94,7 +94,7 @@ class NoAlignment(BaseAligner):
     energy : float in (0, 1], or one per subject, default=1
         Confine each subject to the leading directions that hold this share of its
         summed singular values.
-    standardize, n_jobs
+    standardize, n_jobs : various
         As in :class:`DetSRM`.
 
     Attributes

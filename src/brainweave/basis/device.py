@@ -52,8 +52,6 @@ class Device:
         free, total = self.torch.cuda.mem_get_info(self.device)
         return bool(2 * free > total)
 
-    # -- arrays ------------------------------------------------------------------------
-
     def zeros(self, *shape: int) -> Any:
         """Return zeros in double precision."""
         return self.torch.zeros(shape, dtype=self.torch.float64, device=self.device)
@@ -134,8 +132,6 @@ class Device:
             here.record_stream(working)
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
-
-    # -- linear algebra ----------------------------------------------------------------
 
     def weighted(self, X: Any, mean: Floats, weights: Floats) -> Floats:
         """Return ``(X - mean) @ weights`` as a NumPy array, in double precision."""

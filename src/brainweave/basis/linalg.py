@@ -1,9 +1,8 @@
 r"""Solve symmetric eigenproblems of the form *block diagonal minus low rank*.
 
 In the eigenbasis of the blocks the matrix is ``diag(mu) - U diag(j) U.T``. It is never
-formed: equal entries of ``mu`` are decoupled exactly (the deflation of Cuppen's
-divide-and-conquer method, 1981), and a block iteration solves the rest. Its result is
-used only if Sylvester's law of inertia confirms that no eigenvalue was missed.
+formed: a block iteration solves the problem. Its result is used only if Sylvester's law
+of inertia confirms that no eigenvalue was missed.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import SolverError
@@ -24,8 +22,6 @@ TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
 CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
 CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
 WELL_CONDITIONED = 1e-7  # least squared singular value that may be inverted, relative
-ALL_BUT_ORTHONORMAL = 0.3  # largest deviation of the Gram matrix's eigenvalues from 1
-MANY_COLUMNS = 100  # from here on, products are faster than an eigendecomposition
 WIDE_RANK = 800  # from here on, U.T @ U is faster than reflections
 DENSE_LIMIT = 400  # up to this size, LAPACK is faster than an iteration
 DENSE_PRODUCT = 1500  # the same for U.T @ U, where an iteration may be slow to converge
@@ -142,9 +138,8 @@ def smallest_of_constant_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
 
-    With the decomposition U = Q R by Householder reflections, the problem is
-    ``level * I - R J R.T`` in the first columns of Q. If U is wide and all signs are
-    positive, it is solved by ``U.T @ U``.
+    With U = Q R by Householder reflections, it is ``level * I - R J R.T`` in the first
+    columns of Q. If U is wide and all signs are positive, ``U.T @ U`` solves it.
     """
     size = len(U)
     if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
@@ -187,35 +182,19 @@ def smallest_of_diagonal_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
-    Takes O(size rank^2) time; a result that cannot be confirmed is computed again in
-    O(size^3).
+    Takes O(size rank^2) time, or O(size^3) if the result cannot be confirmed.
     """
     if np.ptp(mu) <= TIE * np.abs(mu).max():
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
     order = np.argsort(mu, kind="stable")
-    U = U[order]
-    mu, change, touched = _decouple(mu[order], U, k)
-    U = U if change is None else change.T @ U
-    values, vectors = _LowRankProblem(mu[touched], U[touched], signs).smallest(k)
-    untouched = np.flatnonzero(~touched)
-    all_values = np.concatenate([values, mu[untouched]])
-    keep = np.argsort(all_values, kind="stable")[:k]
-    out = np.zeros((mu.size, keep.size))
-    inside = keep < values.size
-    out[np.ix_(touched, inside)] = vectors[:, keep[inside]]
-    out[untouched[keep[~inside] - values.size], np.flatnonzero(~inside)] = 1.0
-    result = np.empty((order.size, keep.size))
-    result[order] = out if change is None else change @ out
-    return all_values[keep], result
+    values, vectors = _LowRankProblem(mu[order], U[order], signs).smallest(k)
+    result = np.empty_like(vectors)
+    result[order] = vectors
+    return values, result
 
 
 class _LowRankProblem:
-    """The matrix ``diag(mu) - U diag(signs) U^T`` with ascending mu.
-
-    The few eigenvalues below all of mu are far apart, and products with the matrix find
-    them. At the crowded lower edge of mu only the inverse, shifted to just below the
-    edge, converges fast. By Woodbury's identity it costs no more than a product.
-    """
+    """The matrix ``diag(mu) - U diag(signs) U^T`` with ascending mu."""
 
     def __init__(self, mu: Matrix, U: Matrix, signs: Matrix) -> None:
         self.mu, self.U, self.signs = mu, U, signs
@@ -226,8 +205,6 @@ class _LowRankProblem:
         """Return the k smallest eigenpairs."""
         size = self.mu.size
         k = min(k, size)
-        if not size:  # U is zero
-            return self.mu, self.U[:, :0]
         if size > max(DENSE_LIMIT, 2 * k):
             found = block_iteration(self.multiply, size, k, inverse=self._inverse(k))
             if found is not None and self.confirms(*found):
@@ -275,7 +252,9 @@ class _LowRankProblem:
 
     def _inverse(self, k: int) -> tuple[float, Operator] | None:
         """Return a shift just below the edge of mu, and the inverse at that shift."""
-        step = max((self.mu[k] - self.mu[0]) / k, 1e-8 * self.scale)
+        step = (self.mu[k] - self.mu[0]) / k
+        if step < 1e-8 * self.scale:  # a tie, which needs no close shift to be found
+            step = 1e-3 * self.scale
         edge = float(self.mu[0] - step)
         if self.count_below(edge) >= k:  # all eigenvalues lie below the edge
             return None
@@ -288,44 +267,6 @@ class _LowRankProblem:
             return np.asarray(inverse[:, None] * b + scaled @ inner)
 
         return edge, solve
-
-
-def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bool_]]:
-    """Separate the directions orthogonal to U within runs of equal mu (ascending).
-
-    Each is an eigenvector with eigenvalue mu, and at most k of each run are needed.
-    Return the new diagonal, the change of basis (or None) and which entries U touches.
-    """
-    scale = max(np.abs(mu).max(), (U * U).sum(axis=0).max(initial=0.0), 1e-300)
-    starts = np.flatnonzero(np.diff(mu, prepend=-np.inf) > TIE * scale)
-    ends = np.append(starts[1:], mu.size)
-    tied = ends - starts > 1
-    if not tied.any():
-        return mu, None, np.ones(mu.size, dtype=bool)
-    blocks, levels, touched, position = [], [], [], 0
-    for start, end in zip(starts[tied], ends[tied], strict=True):
-        alone, part = start - position, U[start:end]
-        Q, values, _ = scipy.linalg.svd(part, full_matrices=False, check_finite=False)
-        Q = Q[:, values > 1e-13 * np.sqrt(scale)]
-        free = _complement(Q, min(len(part) - Q.shape[1], k))
-        blocks += [scipy.sparse.eye_array(alone), np.hstack([Q, free])]
-        equal = np.full(Q.shape[1] + free.shape[1], mu[start:end].mean())
-        levels += [mu[position:start], equal]
-        touched += [True] * (alone + Q.shape[1]) + [False] * free.shape[1]
-        position = end
-    blocks.append(scipy.sparse.eye_array(mu.size - position))
-    touched += [True] * (mu.size - position)
-    change = scipy.sparse.block_diag(blocks, format="csc")
-    return np.concatenate([*levels, mu[position:]]), change, np.array(touched)
-
-
-def _complement(Q: Matrix, wanted: int) -> Matrix:
-    """Return orthonormal columns that are orthogonal to Q, near the leading axes."""
-    axes = np.eye(Q.shape[0], min(Q.shape[0], wanted + Q.shape[1]))
-    residual = axes - Q @ Q[: axes.shape[1]].T
-    # pivoting prefers the axes that Q leaves most untouched
-    vectors = scipy.linalg.qr(residual, mode="economic", pivoting=True)[0][:, :wanted]
-    return scipy.linalg.qr(vectors - Q @ (Q.T @ vectors), mode="economic")[0]
 
 
 def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
@@ -346,43 +287,17 @@ def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
 def polar(A: Matrix) -> Matrix:
     r"""Return the matrix with orthonormal columns (or rows, if fewer) nearest to A.
 
-    It is :math:`A (A^\top A)^{-1/2}`: by matrix products if A is almost orthonormal, by
-    the eigenbasis of :math:`A^\top A` if it is well conditioned, else by the SVD.
+    It is :math:`A (A^\top A)^{-1/2}`: by the eigenbasis of :math:`A^\top A` if that is
+    well conditioned, else by the SVD.
     """
     if A.shape[0] < A.shape[1]:
         return polar(A.T).T
-    gram = A.T @ A
-    squares = gram.diagonal()  # the eigenvalues spread at least as wide
-    if squares.min() > WELL_CONDITIONED * squares.max():
-        found = _polar_by_products(A, gram) if len(gram) >= MANY_COLUMNS else None
-        if found is not None:
-            return found
-        values, Q = np.linalg.eigh(gram)
-        if values[0] > WELL_CONDITIONED * values[-1]:
-            half = Q / np.sqrt(np.sqrt(values))
-            return np.asarray(A @ (half @ half.T))
+    values, Q = np.linalg.eigh(A.T @ A)
+    if values[0] > WELL_CONDITIONED * values[-1]:
+        half = Q / np.sqrt(np.sqrt(values))
+        return np.asarray(A @ (half @ half.T))
     left, _, right = np.linalg.svd(A, full_matrices=False)
     return np.asarray(left @ right)
-
-
-def _polar_by_products(A: Matrix, gram: Matrix) -> Matrix | None:
-    """Iterate by Newton and Schulz, or return None if A is far from orthonormal."""
-    n = len(gram)
-    scale = n / np.trace(gram)
-    rest = np.eye(n) - scale * gram
-    probe = rest[:, :4]  # power iteration, to estimate the largest eigenvalue
-    for _ in range(6):
-        probe = rest @ (probe / max(np.linalg.norm(probe), 1e-300))
-    if not np.linalg.norm(probe) < ALL_BUT_ORTHONORMAL:
-        return None
-    A = A * np.sqrt(scale)
-    for _ in range(5):
-        distance = np.linalg.norm(rest)
-        if distance < 1e-6:  # one more product leaves its square
-            return A if distance < n * 1e-14 else A + A @ (rest / 2)
-        A = A + A @ (rest / 2 + 0.375 * (rest @ rest.T))
-        rest = np.eye(n) - A.T @ A
-    return None
 
 
 def flip_signs(features: Matrix) -> Matrix:

@@ -32,16 +32,8 @@ class Groups:
     rows: Codes  # samples that belong to a group
     average: Matrix  # (groups, rows): takes the mean of each group
     sizes: Matrix  # samples in each group
-
-    @property
-    def between(self) -> int:
-        """Degrees of freedom between groups."""
-        return len(self.sizes) - 1
-
-    @property
-    def within(self) -> int:
-        """Degrees of freedom within groups."""
-        return int(self.sizes.sum()) - len(self.sizes)
+    between: int  # degrees of freedom
+    within: int
 
 
 def repeated_groups(codes: Any) -> Groups | None:
@@ -59,7 +51,8 @@ def repeated_groups(codes: Any) -> Groups | None:
     if len(sizes) < 2 or rows.size - len(sizes) < 5:
         return None
     average = np.eye(len(sizes))[own].T / sizes[:, None]
-    return Groups(rows, average, sizes)
+    n = len(sizes)
+    return Groups(rows, average, sizes, between=n - 1, within=rows.size - n)
 
 
 def warn_of_no_reliability(bases: Sequence[Any]) -> None:

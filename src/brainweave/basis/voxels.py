@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import (
-    NumpyOps,
-    column_chunks,
-    ops_for,
-    to_numpy,
-)
+from brainweave._core.arrays import NumpyOps, column_chunks, ops_for, to_numpy
 from brainweave._core.exceptions import InputError, SkippedWarning, warn_user
 from brainweave.basis.device import Device
 from brainweave.basis.signatures import (
@@ -174,19 +169,12 @@ class VoxelPass:
         return scale, constant, centred
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
-        """Return the deviation up to which voxels of these means are constant.
-
-        What rounding leaves of a constant voxel, or what has no inverse in this dtype.
-        """
+        """Return the deviation up to which voxels of these means are constant."""
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
     def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
-        """Read voxels on a device, where the inner products stay.
-
-        Return None if a voxel or value needs the care of :meth:`_read_by_numpy`, which
-        also reports what is wrong.
-        """
+        """Read voxels on a device, where the inner products stay."""
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
@@ -227,8 +215,6 @@ class VoxelPass:
         self.constant_voxels = np.flatnonzero(constant)
         return gram, to_numpy(shift), float(offset)
 
-    # -- samples read again ------------------------------------------------------------
-
     @property
     def ops(self) -> NumpyOps:
         """The operations in the working precision of the samples."""
@@ -249,10 +235,7 @@ class VoxelPass:
     def _standardized(
         self, Z: Any, *, verify: bool = False
     ) -> Iterator[tuple[slice, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale.
-
-        With `verify`, changed samples raise an error after the last chunk.
-        """
+        """Yield column chunks of Z standardised with this subject's mean and scale."""
         ops = ops_for(Z)
         found = np.zeros((Z.shape[0], N_SIGNATURES))
         for columns, raw in column_chunks(Z):
@@ -345,10 +328,7 @@ class VoxelPass:
 
 
 def _centred(ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix) -> Matrix:
-    """Take the mean off each column, into z, and return the deviations.
-
-    The mean is corrected, in place, by what rounding in float32 left of it.
-    """
+    """Take off the mean (corrected, in place), into z; return the deviations."""
     np.subtract(chunk, ops.array(mean), out=z)
     rest = _means(z)
     z -= rest
@@ -366,15 +346,11 @@ def _scaled(
 ) -> tuple[Matrix, Any] | None:
     r"""Divide columns, into z, by their deviations, means still on, if that is safe.
 
-    Without ``divide`` they are copied as they are.
-
-    With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
-    of the voxels, :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is
-    :math:`H X S^{-2} X^\top H`: the small matrix can be centred in place of the large
-    one, and a chunk is read and written once. That costs digits where means exceed the
-    deviations, so the few columns where they do are centred (and their means
-    corrected, in place); where there are many, nothing is done. Return the deviations
-    and the columns that were centred.
+    :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is :math:`H X S^{-2} X^\top H`,
+    with the centring :math:`H`: the small matrix can be centred in place of the large.
+    That costs digits where means exceed the deviations, so a few such columns are
+    centred (and their means corrected, in place); where there are many, nothing is
+    done. Return the deviations and the columns that were centred.
     """
     low, high = _safe_range(ops.dtype)
     with np.errstate(all="ignore"):  # what is odd here is seen to below

@@ -286,7 +286,7 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     save_basis(basis, target, subject=subject, provenance=made)
-    facts = describe(target).facts
+    facts = describe(target)["facts"]
     job.derivative.write_sidecar(
         target,
         {
@@ -312,7 +312,7 @@ def _is_finished(id: str, path: Path, job: Job) -> bool:
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         return False
     try:
-        made = describe(path).provenance
+        made = describe(path)["provenance"]
     except ModelFileError:
         return False  # damaged: made again
     stamps, sources = made.get("inputs"), job.sources(id)
@@ -405,7 +405,7 @@ def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, 
     bases, made = [], {}
     with job.console.stage("Opening bases", len(paths)) as tick:
         for id, path in paths.items():
-            basis, made[id] = load_basis(path), describe(path).provenance
+            basis, made[id] = load_basis(path), describe(path)["provenance"]
             if basis.id != id:
                 raise UsageError(
                     f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "

@@ -136,7 +136,7 @@ def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:
             f"{str(path)!r} does not say who its {model.n_subjects_} subjects are: it "
             "was fitted on arrays, without ids. Fit it on a Study."
         )
-    return model, list(ids), brainweave.describe(path).provenance
+    return model, list(ids), brainweave.describe(path)["provenance"]
 
 
 # -- options as they were used, beside every result ------------------------------------

@@ -191,11 +191,19 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
 
 
 def _describe_model(path: Path, verify: bool) -> list[str]:
+    from rich.filesize import decimal
+
     import brainweave
 
     found = brainweave.describe(path, verify=verify)
-    made, lines = found.provenance, [str(found)]
-    if made.get("subjects") and "subjects" not in found.facts:
+    made, facts = found["provenance"], found["facts"]
+    lines = [
+        f"{path}: {found['what']}",
+        f"{found['kind']} file, written by brainweave {found['brainweave']}, "
+        f"{decimal(found['n_bytes'])}",
+        *(f"  {name}: {value}" for name, value in facts.items()),
+    ]
+    if made.get("subjects") and "subjects" not in facts:
         lines.append(f"  subjects: {', '.join(map(str, made['subjects']))}")
     if "command" in made:
         lines.append(f"  made by: {made['command']} {made.get('made', '')}".rstrip())

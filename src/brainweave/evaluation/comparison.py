@@ -504,18 +504,22 @@ def compare_methods(
         The data.
     methods : mapping of str to aligner
         By the names to report them under.
-    y, halves, leave_out, classifier, n_permutations, random_state, n_jobs
+    y, halves, leave_out : various
         As in :func:`brainweave.between_subject_classification`.
     protocols : sequence of str, default=("held-out",)
         "held-out", "joint", or both.
     match : {"truncate", "average", "intersect"}, optional
         Make all samples of the subjects correspond first, for methods that need them
         locked in time; see :func:`brainweave.match_samples`.
+    classifier, n_permutations, random_state : various
+        As in :func:`brainweave.between_subject_classification`.
     store : path, optional
         Folder that keeps finished folds: the same call again computes only those that
         are missing. By default nothing is kept.
     version : str, optional
         Stands for the data in the store. By default all samples are hashed.
+    n_jobs : int, optional
+        As in :func:`brainweave.between_subject_classification`.
     progress : callable, optional
         Called with the number of finished folds, of all folds, and the last one.
 

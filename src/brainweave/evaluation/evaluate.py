@@ -90,7 +90,7 @@ def between_subject_classification(
         one, which may align but are not classified.
     halves : {"category", "run"} or list of boolean arrays, default="category"
         How samples are divided; see :func:`split_study`.
-    align, match
+    align, match : various
         Separate samples to align with, and how to make aligning samples correspond row
         by row; see :func:`split_study`.
     leave_out : int, default=1
@@ -123,6 +123,7 @@ def between_subject_classification(
     Returns
     -------
     ClassificationResult
+        Scores of all folds, chance and confusions.
 
     References
     ----------
@@ -182,12 +183,12 @@ def between_subject_matching(
 
     Parameters
     ----------
-    aligner, study, y
+    aligner, study, y : various
         As in :func:`between_subject_classification`.
     window, step : int
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
-    **design
+    **design : various
         The options `halves` to `leave_out`, `protocol`, `random_state`, `n_jobs` and
         `progress` of :func:`between_subject_classification`. Without categories
         ``halves="category"`` is the first half of the samples against the second.
@@ -228,12 +229,12 @@ def between_subject_reconstruction(
 
     Parameters
     ----------
-    aligner, study, y
+    aligner, study, y : various
         As in :func:`between_subject_classification`.
     score : {"correlation", "r2"}, default="correlation"
         As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
         over its voxels that vary.
-    **design
+    **design : various
         As in :func:`between_subject_matching`.
 
     Returns

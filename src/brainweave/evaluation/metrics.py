@@ -66,6 +66,7 @@ def time_segment_matching(
     Returns
     -------
     SegmentMatching
+        Accuracy of each subject, and chance.
 
     Notes
     -----

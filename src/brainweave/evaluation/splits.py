@@ -170,12 +170,16 @@ class Split:
         ]
         self._read_scored(shared, [maps[i].basis for i in shared], n_jobs=n_jobs)
         rest = [i for i in range(len(maps)) if i not in shared]
+        # features that are the voxels themselves are read here, not sent by workers
+        widths = [getattr(maps[i], "n_components", 0) for i in rest]
+        voxels = [self.scored.subjects[i].n_voxels for i in rest]
         read = map_subjects(
             _transformed,
             [maps[i] for i in rest],
             [self.scored.subjects[i].samples for i in rest],
             [self._name_of(i) for i in rest],
             n_jobs=n_jobs,
+            threads_only=widths == voxels,
         )
         features = dict(zip(rest, read, strict=True))
         for i in shared:
@@ -332,6 +336,7 @@ def split_study(
     Returns
     -------
     SplitStudy
+        The divided study, which every evaluation takes in place of a study.
 
     Examples
     --------

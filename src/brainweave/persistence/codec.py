@@ -5,11 +5,10 @@
 one entry whose key is its kind, such as ``{"array": name}``. Reading makes these kinds
 and nothing more, after checking every part: the document is data, never a program.
 
-In the file, the entry ``brainweave`` of the metadata has two lines: a SHA-256 of the
-other, and the document, which lists each array with its type, shape and SHA-256.
+The entry ``brainweave`` of the metadata has two lines: a SHA-256 of the other, and the
+document, which lists each array with its type, shape and SHA-256.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -30,7 +29,6 @@ from safetensors.numpy import save_file
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.io import atomic_path
 from brainweave._core.labels import object_array
-from brainweave._core.stored import Stored
 from brainweave._core.version import __version__
 
 SUFFIX = ".safetensors"
@@ -44,7 +42,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
-MAX_DEPTH = 100  # of lists and tables within each other
 
 NO_FUNCTION = (
     "a model file cannot hold: loading must never run code. Use a kernel by name, or "
@@ -60,17 +57,7 @@ _HOLDING = {"float": "f", "int": "i", "real": "fiub", "any": "fiubUO", "sparse":
 def plain(
     value: Any, *, other: Callable[[Any], Any] = repr, arrays: bool = True
 ) -> Any:
-    """Return a value in terms of JSON.
-
-    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts. `other`
-    makes a text of what JSON has no terms for; without `arrays`, the shape of an array
-    stands for its values.
-
-    Examples
-    --------
-    >>> plain({"shape": (2, 3), 1: np.float64(0.5), "dtype": float})
-    {'shape': [2, 3], '1': 0.5, 'dtype': "<class 'float'>"}
-    """
+    """Return a value in terms of JSON."""
     if isinstance(value, np.generic) or (arrays and isinstance(value, np.ndarray)):
         value = value.tolist()
     if value is None or isinstance(value, bool | int | float | str):
@@ -93,11 +80,7 @@ def json_checksum(value: Any) -> str:
 
 
 def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
-    """Return why a value is not of a kind, or None if it is.
-
-    Kinds are those of :class:`brainweave._core.stored.Stored`. `sizes` are those of the
-    dimensions that are known; those of this value are added.
-    """
+    """Return why a value is not of a kind (see Stored), or None; add to `sizes`."""
     if isinstance(kind, list | tuple):
         if not isinstance(value, type(kind)):
             return f"is not a {type(kind).__name__}"
@@ -130,21 +113,6 @@ def _array_problem(value: Any, kind: str, sizes: Sizes) -> str | None:
             what = "voxels" if name == "v" else "shapes"
             return f"has shape {value.shape}; it and the rest are of different {what}"
     return None
-
-
-def problems_with(
-    values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield the names of values that are not of their kinds, and why."""
-    sizes = {} if sizes is None else sizes
-    for key, kind in kinds.items():
-        name = key.rstrip("?")
-        value = values.get(name)
-        if kind is None or (value is None and key.endswith("?")):
-            continue
-        problem = problem_with(value, kind, sizes)
-        if problem is not None:
-            yield name, problem
 
 
 class Kind(NamedTuple):
@@ -181,10 +149,7 @@ class Writer:
             if kind.matches(value):
                 return {tag: kind.write(self, value, path)}
         if callable(value):
-            raise ModelFileError(
-                f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
-                f"{NO_FUNCTION}"
-            )
+            raise ModelFileError(f"{path} is a function, which {NO_FUNCTION}")
         raise ModelFileError(
             f"{path} is a {type(value).__module__}.{type(value).__name__}, which a "
             "model file cannot hold. Use numbers, texts, lists or arrays."
@@ -207,9 +172,6 @@ class Writer:
         return self._names[key]
 
 
-# -- reading ---------------------------------------------------------------------------
-
-
 @dataclass
 class OpenFile:
     """An open file: its document and its arrays."""
@@ -220,10 +182,7 @@ class OpenFile:
 
     @contextmanager
     def reading(self) -> Iterator["Node"]:
-        """Yield the document; any error within is a refusal of the file.
-
-        Its checksum is right, so somebody wrote these values, whatever they are.
-        """
+        """Yield the document; any error within is a refusal of the file."""
         try:
             yield Node(self, self.document, "")
         except ModelFileError:
@@ -301,8 +260,14 @@ class Node:
         self, values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes
     ) -> None:
         """Refuse values that are not of their kinds; see :func:`problem_with`."""
-        for name, problem in problems_with(values, kinds, sizes):
-            Node(self.file, None, f"{self.path}.{name}").refuse(problem)
+        for key, kind in kinds.items():
+            name = key.rstrip("?")
+            value = values.get(name)
+            if kind is None or (value is None and key.endswith("?")):
+                continue
+            problem = problem_with(value, kind, sizes)
+            if problem is not None:
+                Node(self.file, None, f"{self.path}.{name}").refuse(problem)
 
 
 def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
@@ -342,6 +307,18 @@ def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     return matrix
 
 
+def _write_table(writer: Writer, table: Any, path: str) -> dict[str, Any]:
+    columns = table.reset_index().to_dict("list")
+    return {name: writer.encode(column, path) for name, column in columns.items()}
+
+
+def _read_table(node: Node) -> Any:
+    import pandas as pd
+
+    columns = node.decode_table()
+    return pd.DataFrame(columns).set_index(next(iter(columns)))
+
+
 def _read_image(node: Node) -> Any:
     import nibabel as nib
 
@@ -350,11 +327,6 @@ def _read_image(node: Node) -> Any:
 
 def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
     """Store the files that a brain space writes."""
-    if not (hasattr(space, "save") and hasattr(space, "kind")):
-        raise ModelFileError(
-            f"The brain space {path} is a {type(space).__name__}, which cannot be "
-            "saved: it has no save(stem) method."
-        )
     files = []
     with tempfile.TemporaryDirectory() as folder:
         for i, file in enumerate(space.save(Path(folder) / "space")):
@@ -391,6 +363,9 @@ KINDS: dict[str, Kind] = {
         _read_objects,
     ),
     "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
+    "table": Kind(
+        lambda value: type(value).__name__ == "DataFrame", _write_table, _read_table
+    ),
     "image": Kind(
         lambda value: (
             type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
@@ -401,14 +376,11 @@ KINDS: dict[str, Kind] = {
         _read_image,
     ),
     "space": Kind(
-        lambda value: hasattr(value, "to_image") and not isinstance(value, Stored),
+        lambda value: all(hasattr(value, n) for n in ("to_image", "save", "kind")),
         _write_space,
         _read_space,
     ),
 }
-
-
-# -- writing files ---------------------------------------------------------------------
 
 
 def write_document(
@@ -441,19 +413,13 @@ def write_container(
     kind: str,
 ) -> None:
     """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
+    made, listed = {}, {}
     for name, array in arrays.items():
-        if array.dtype.newbyteorder("<") not in CODES:
-            raise ModelFileError(
-                f"{name} holds {array.dtype}, which model files cannot store."
-            )
-    made = {
-        name: np.require(array, array.dtype.newbyteorder("<"), "C")
-        for name, array in arrays.items()
-    }
-    listed = {
-        name: [CODES[values.dtype], list(values.shape), _digest(values)]
-        for name, values in made.items()
-    }
+        dtype = array.dtype.newbyteorder("<")
+        if dtype not in CODES:
+            raise ModelFileError(f"{name} is {dtype}, which model files cannot hold.")
+        made[name] = np.require(array, dtype, "C")
+        listed[name] = [CODES[dtype], list(array.shape), _digest(made[name])]
     ours = {"format": kind, "version": VERSION, "arrays": listed}
     text = json.dumps({**document, **ours}, allow_nan=False)
     if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
@@ -471,13 +437,9 @@ def write_container(
             partial.chmod(mode)  # the library's file is private
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        if "No space left" in reason or getattr(error, "errno", 0) == errno.EDQUOT:
-            raise ModelFileError(
-                f"The disk was full before {str(path)!r} was complete; nothing was "
-                "left behind. Free some space and save again."
-            ) from error
         raise ModelFileError(
-            f"{str(path)!r} cannot be written ({reason}). Choose another place."
+            f"{str(path)!r} cannot be written ({reason}). Free some space there, or "
+            "choose another place."
         ) from error
 
 
@@ -490,9 +452,6 @@ def _digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# -- reading files ---------------------------------------------------------------------
-
-
 def _damaged(why: str) -> ModelFileError:
     return ModelFileError(f"is damaged: {why}. Get the file again.")
 
@@ -500,10 +459,7 @@ def _damaged(why: str) -> ModelFileError:
 def read_container(
     path: Path, *, kind: str | None = None, verify: bool = True
 ) -> OpenFile:
-    """Open a file after checking all of it; arrays are mapped, not read.
-
-    Without a kind any of ours will do. Verifying reads the arrays once.
-    """
+    """Open a file of a kind, or any of ours; arrays are mapped after all checks."""
     name = repr(str(path))
     try:
         with path.open("rb") as file:
@@ -541,8 +497,6 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
         raise _damaged(f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
         raise _damaged("its description is not a table")
-    if _is_nested_too_deeply(document):
-        raise _damaged("its description is nested too deeply")
     kind, version = document.get("format"), document.get("version")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
         raise ModelFileError(
@@ -558,24 +512,10 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
     return document
 
 
-def _is_nested_too_deeply(document: Any) -> bool:
-    """Whether tables and lists are nested deeper than a file may have."""
-    level = [document]
-    for _ in range(MAX_DEPTH):
-        inner = (v.values() if isinstance(v, dict) else v for v in level)
-        level = [v for values in inner for v in values if isinstance(v, dict | list)]
-        if not level:
-            return False
-    return True
-
-
 def _map_arrays(
     file: Any, start: int, header: Any, document: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays behind the header, mapped copy on write.
-
-    The library has made sure that they fill the file without gaps.
-    """
+    """Yield the arrays, mapped copy on write; they fill the file without gaps."""
     names, listed = header.offset_keys(), document.get("arrays")
     if not isinstance(listed, dict) or set(listed) != set(names):
         raise _damaged("its arrays are not those it describes")
@@ -594,8 +534,6 @@ def _map_arrays(
         dtype = DTYPES[code]
         raw = flat[begin : begin + prod(shape) * dtype.itemsize]
         begin += raw.size
-        if (start + begin) % dtype.itemsize:
-            raw = raw.copy()  # somebody else's writer: not aligned
         try:
             yield key, raw.view(dtype).reshape(shape)
         except ValueError as error:

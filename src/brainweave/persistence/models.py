@@ -1,12 +1,10 @@
-"""Model and basis files: save and load aligners, maps and bases; describe a file.
+"""Model and basis files, which name classes of a closed list only.
 
-A file names classes of a closed list: aligners of the package, registered ones, and
-classes that declare what files keep of them (:class:`brainweave._core.stored.Stored`).
+These are aligners of the package, registered ones, and subclasses of ``Stored``.
 """
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -79,9 +77,6 @@ def _find_aligner(name: Any) -> type[BaseAligner] | None:
     return _REGISTERED.get(str(name))
 
 
-# -- objects that declare what is kept of them -----------------------------------------
-
-
 def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
     form = value._stored_form()
     name = type(form).__name__
@@ -116,11 +111,9 @@ def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, A
     """Encode an aligner: its class by name, its parameters, what it learned."""
     name = type(model).__name__
     if _find_aligner(name) is not type(model):
-        best = hasattr(model, "best_estimator_")
-        remedy = "Decorate the class with brainweave.register_aligner."
         raise ModelFileError(
-            f"{name} is not an aligner that model files know. "
-            f"{'Save its best_estimator_.' if best else remedy}"
+            f"{name} is not an aligner that model files know. Save its best_estimator_ "
+            "if it has one, or decorate the class with brainweave.register_aligner."
         )
     if not path and not hasattr(model, "maps_"):
         raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
@@ -190,28 +183,26 @@ KINDS["aligner"] = Kind(
 KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_object)
 
 
-# -- bases ---------------------------------------------------------------------------
+_KNOWN = ("id", "labels", "runs", "stimuli", "space")  # of a subject's samples
+_OF_VOXELS = ("mean", "scale", "signatures")
 
 
 class StoredBasis(SubjectBasis):
     """A basis made from stored arrays, with what is known of its samples."""
 
     def __init__(self, values: Mapping[str, Any], kernel: Kernel) -> None:
-        self.id, self.name, self.kernel = values["id"], values["name"], kernel
-        self.labels, self.stimuli = values["labels"], values["stimuli"]
-        self.runs, self.space = values["runs"], values["space"]
-        self.standardize, self.dtype = values["standardize"], np.dtype(values["dtype"])
+        for name in (*_KNOWN, "name", "standardize", "energy", *_OF_VOXELS):
+            setattr(self, name, values[name])
+        for name in ("products", "narrow", "shift", "offset"):
+            setattr(self, f"_{name}", values[name])
+        self.kernel, self.dtype = kernel, np.dtype(values["dtype"])
         self.reliable = self.standardize == "reliability"
-        self.energy = values["energy"]
         self.n_samples, self.n_voxels = values["shape"]
-        self.mean, self.scale = values["mean"], values["scale"]
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        self.signatures, self._data = values["signatures"], values["samples"]
+        self._data = values["samples"]
         self._spectrum = Spectrum(
             values["spectrum"], values["vectors"], values["lost_share"]
         )
-        self._products, self._narrow = values["products"], values["narrow"]
-        self._shift, self._offset = values["shift"], values["offset"]
 
 
 def _is_number(value: Any) -> bool:
@@ -252,11 +243,10 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         raise ModelFileError(
             f"{basis.name} has a function as its kernel, which {NO_FUNCTION}"
         )
-    known = ("labels", "runs", "stimuli", "space")
     values = {
+        **{key: getattr(basis, key, None) for key in _KNOWN},
         "id": str(getattr(basis, "id", "")),
         "name": basis.name,
-        **{key: getattr(basis, key, None) for key in known},
         "kernel": kernel.name,
         "hp": kernel.hp,
         "energy": float(basis.energy),
@@ -270,7 +260,7 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         "products": None if narrow else basis.products(),
         "narrow": basis._narrow if narrow else None,
     }
-    for name in ("spectrum", "vectors", "mean", "scale", "signatures"):
+    for name in ("spectrum", "vectors", *_OF_VOXELS):
         values[name] = getattr(basis, name)
     return writer.encode_table(values, path)
 
@@ -306,9 +296,6 @@ KINDS["basis"] = Kind(
 )
 
 
-# -- files -----------------------------------------------------------------------------
-
-
 def save(
     model: BaseAligner | SubjectMap,
     path: str | PathLike[str],
@@ -327,9 +314,9 @@ def save(
     path : path
         Where to; an existing file is replaced. The suffix must be ``.safetensors``.
     provenance : mapping, optional
-        How the model was made: texts, numbers, lists and dicts, found again as
-        ``describe(path).provenance``. A ``study_fingerprint`` becomes the attribute of
-        that name of the loaded model.
+        How the model was made: texts, numbers, lists and dicts, which
+        :func:`describe` returns. A ``study_fingerprint`` becomes the attribute of that
+        name of the loaded model.
 
     Returns
     -------
@@ -356,43 +343,10 @@ def save(
         summary = {str(name): frame[name].tolist() for name in frame.columns}
     more = {
         "summary": summary,
-        "check": _write_check(vars(model).get("_check")),
+        "check": vars(model).get("_check"),
         "study_fingerprint": None if known is None else str(known),
     }
     return write_document(Path(path), MODEL, model, more, provenance)
-
-
-# what held-out samples told, without the features of these samples
-_CHECK: dict[str, Any] = {
-    "reason": str,
-    "agreement_cv": "n",
-    "p": "n",
-    "n_together": int,
-    "n_permutations": int,
-    "pieces?": dict,
-}
-
-
-def _write_check(check: AlignmentCheck | None) -> dict[str, Any] | None:
-    if check is None:
-        return None
-    values = {key.rstrip("?"): getattr(check, key.rstrip("?")) for key in _CHECK}
-    if check.pieces is not None:
-        values["pieces"] = check.pieces.reset_index().to_dict("list")
-    return values
-
-
-def _read_check(node: Node) -> AlignmentCheck | None:
-    values = node.decode()
-    if values is None:
-        return None
-    node.check_values(values, _CHECK, {})
-    pieces = values.get("pieces")
-    if pieces is not None:
-        import pandas as pd
-
-        values["pieces"] = pd.DataFrame(pieces).set_index(next(iter(pieces)))
-    return AlignmentCheck(**values)
 
 
 def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
@@ -411,6 +365,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     Returns
     -------
     aligner or SubjectMap
+        What was saved.
 
     Raises
     ------
@@ -423,11 +378,11 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
         if not isinstance(model, (BaseAligner, SubjectMap)):
             document["model"].refuse("is neither an aligner nor a map")
         summary = document["summary"].decode()
-        check = _read_check(document["check"])
+        check = document["check"].decode()
         fingerprint = document["study_fingerprint"].value
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
-    if check is not None and isinstance(model, BaseAligner):
+    if isinstance(check, AlignmentCheck) and isinstance(model, BaseAligner):
         model.__dict__["_check"] = check
     if fingerprint is not None:
         model.study_fingerprint = str(fingerprint)
@@ -465,7 +420,7 @@ def save_basis(
         raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
     if subject is not None:
         basis = copy(basis)
-        for key in ("id", "labels", "runs", "stimuli", "space"):
+        for key in _KNOWN:
             setattr(basis, key, getattr(subject, key, None))
     return write_document(Path(path), BASIS, basis, {}, provenance)
 
@@ -494,50 +449,7 @@ def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis
     return basis
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a file holds.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    kind : str
-        ``"model"`` or ``"basis"``.
-    brainweave : str
-        Version of brainweave that wrote the file.
-    what : str
-        One line: what the file holds.
-    facts : dict
-        Its parameters and learned numbers.
-    provenance : dict
-        How it was made.
-    n_bytes : int
-        Size of the file.
-    """
-
-    path: Path
-    kind: str
-    brainweave: str
-    what: str
-    facts: dict[str, Any]
-    provenance: dict[str, Any]
-    n_bytes: int
-
-    def __str__(self) -> str:
-        from rich.filesize import decimal
-
-        size = decimal(self.n_bytes)
-        lines = [
-            f"{self.path}: {self.what}",
-            f"{self.kind} file, written by brainweave {self.brainweave}, {size}",
-        ]
-        return "\n".join(
-            lines + [f"  {name}: {value}" for name, value in self.facts.items()]
-        )
-
-
-def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
+def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, Any]:
     """Return what a model or basis file holds, and how it was made.
 
     Parameters
@@ -549,8 +461,10 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
 
     Returns
     -------
-    Description
-        Of the file.
+    dict
+        With ``kind`` ("model" or "basis"), ``brainweave`` (the version that wrote the
+        file), ``what`` (one line), ``facts`` (parameters and learned numbers),
+        ``provenance`` (how it was made) and ``n_bytes`` (the size of the file).
     """
     path = Path(path)
     file = read_container(path, verify=verify)
@@ -558,22 +472,20 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
         made = document["provenance"].decode()
     kind = file.document["format"].removeprefix("brainweave-")
     what, facts = _basis_facts(path) if kind == "basis" else _model_facts(path)
-    return Description(
-        path=path,
-        kind=kind,
-        brainweave=str(file.document.get("brainweave")),
-        what=what,
-        facts=facts,
-        provenance=made if isinstance(made, dict) else {},
-        n_bytes=path.stat().st_size,
-    )
+    return {
+        "kind": kind,
+        "brainweave": str(file.document.get("brainweave")),
+        "what": what,
+        "facts": facts,
+        "provenance": made if isinstance(made, dict) else {},
+        "n_bytes": path.stat().st_size,
+    }
 
 
 def _basis_facts(path: Path) -> tuple[str, dict[str, Any]]:
     basis = load_basis(path, verify=False)
     names = ("n_samples", "n_voxels", "n_kept", "energy")
-    facts = {name: getattr(basis, name) for name in names}
-    facts["kernel"] = basis.kernel.name
+    facts = {"kernel": basis.kernel.name, **{n: getattr(basis, n) for n in names}}
     return f"basis of subject {basis.id or basis.name}", facts
 
 
@@ -598,9 +510,9 @@ def _model_facts(path: Path) -> tuple[str, dict[str, Any]]:
         facts["graph_fit"] = graph_fit(model).tolist()
     if "_check" in vars(model):
         facts["held-out check"] = vars(model)["_check"].verdict
-    voxels = sorted({m.n_voxels for m in model.maps_})
+    sizes = [m.n_voxels for m in model.maps_]
+    spread = " to ".join(map(str, sorted({min(sizes), max(sizes)})))
     kernels = sorted({m.kernel for m in model.maps_})
-    spread = str(voxels[0]) if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"
     what = (
         f"{type(model).__name__} of {model.n_subjects_} subjects with {spread} voxels, "
         f"{model.n_components_} shared features, {' and '.join(kernels)} kernel"

@@ -1,8 +1,4 @@
-"""Sections, elements and tables of a report, and figures for its page.
-
-Their texts are in ``templates/report.toml``. Figures are inline SVG in the colours of
-the page.
-"""
+"""Sections, elements (texts in ``templates/report.toml``) and figures of a report."""
 
 import base64
 import csv
@@ -52,16 +48,7 @@ def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with names: shown as a table, or offered as a CSV file.
-
-    Examples
-    --------
-    >>> table = Table(["method", "accuracy"], [["GDM", 0.5], ["=1+1", 0.25]])
-    >>> print(table.csv(), end="")
-    method,accuracy
-    GDM,0.5
-    '=1+1,0.25
-    """
+    """Numbers with names: shown as a table, or offered as a CSV file."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -109,7 +96,6 @@ class Element:
     table: Table | None = None  # numbers to show
     data: Table | None = None  # numbers to download; by default those shown
     legend: list[tuple[str, str]] = field(default_factory=list)  # names and colours
-    folded: bool = False  # shown on demand
 
     @classmethod
     def make(
@@ -117,21 +103,16 @@ class Element:
         kind: str,
         values: Mapping[str, Any] | None = None,
         *,
-        number: str = "",
-        caption: str = "caption",
         figure: Any = None,
         **options: Any,
     ) -> "Element":
-        """Make an element with the texts of its kind, filled in with values.
-
-        `number` makes ids of one kind unique, `caption` chooses among its captions.
-        """
-        texts, id, values = TEXTS["elements"][kind], kind + number, values or {}
+        """Make an element with the texts of its kind, filled in with values."""
+        texts, values = TEXTS["elements"][kind], values or {}
         if figure is not None and not isinstance(figure, Markup):
-            figure = figure_svg(figure, id, texts["label"].format(**values))
-        title, below = (texts.get(n, "").format(**values) for n in ("title", caption))
+            figure = figure_svg(figure, kind, texts["label"].format(**values))
+        title, below = (texts.get(n, "").format(**values) for n in ("title", "caption"))
         wide = options.pop("wide", texts.get("wide", False))
-        return cls(id, title, below, wide, figure, **options)
+        return cls(kind, title, below, wide, figure, **options)
 
 
 @dataclass(frozen=True)
@@ -176,8 +157,6 @@ def _csv_cell(value: Any) -> str:
     return "'" + text if text.startswith(_FORMULA) else text
 
 
-# -- figures ---------------------------------------------------------------------------
-
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "{http://www.w3.org/1999/xlink}href"
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", ACCENT: "mark"}
@@ -189,11 +168,7 @@ LEAST_TEXT = 11.2  # px
 
 
 def figure_svg(axes: "Axes", id: str, label: str) -> Markup:
-    """Return the figure of axes as an ``<svg>`` element for the page, and close it.
-
-    Text stays text; colours of the theme become variables of the page; ids get `id` in
-    front, so that several figures can share a page.
-    """
+    """Return a figure as ``<svg>`` in the colours of the page, and close it."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 

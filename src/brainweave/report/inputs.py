@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
+from brainweave._core.validation import format_ids
 from brainweave.aligners.check.alignment_check import AlignmentCheck, alignment_check
 from brainweave.plotting.results import Scored, Sequences, list_results, read_sequences
 from brainweave.plotting.style import clean_text, name_subjects, span
@@ -119,34 +120,21 @@ def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:
     return "aligned", None
 
 
-# -- whether all are of the same study -------------------------------------------------
-
-
 def check_same_study(
     study: Any, model: Any, results: list[Scored], method: str
 ) -> list[str]:
-    """Refuse what is of different studies; return what else a reader must know.
-
-    Fingerprints decide if both sides have one, else the ids of the subjects.
-    """
-    notes = []
+    """Refuse what is of different studies; return what else a reader must know."""
+    have = {} if study is None else {str(s.id): int(s.n_samples) for s in study}
     fingerprint = study.fingerprint() if hasattr(study, "fingerprint") else None
-    if study is not None and model is not None:
-        notes += _check_model(study, model, fingerprint)
-    first: tuple[str, str] | None = None
+    notes = _check_model(have, model, fingerprint) if have and model else []
+    names: dict[str, str] = {}  # of the first result of each study
     for scored in results:
         its_own = getattr(scored.result, "study_fingerprint", None)
-        if study is not None and (its_own is None or its_own != fingerprint):
-            notes += _check_result(
-                study, scored, differs=None not in (fingerprint, its_own)
-            )
         if its_own is not None:
-            first = first or (scored.name, its_own)
-            if its_own != first[1]:
-                raise InputError(
-                    f"The results {first[0]!r} and {scored.name!r} are of different "
-                    "studies. Write a report of each."
-                )
+            names.setdefault(its_own, scored.name)
+        if have and (its_own is None or its_own != fingerprint):
+            differs = None not in (fingerprint, its_own)
+            notes += _check_result(have, scored, differs=differs)
         k = getattr(model, "n_components_", None)
         used = getattr(scored.result, "n_components", None) or []
         if k is not None and scored.method == method and set(used) - {k}:
@@ -155,27 +143,34 @@ def check_same_study(
                 f"{clean_text(scored.name)!r} was reached with "
                 f"{span(used, 'features')}."
             )
+    if len(names) > 1:
+        first, other, *_ = names.values()
+        raise InputError(
+            f"The results {first!r} and {other!r} are of different studies. Write a "
+            "report of each."
+        )
     return list(dict.fromkeys(notes))
 
 
-def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
-    ids, shown = getattr(model, "ids_", None), [str(s.id) for s in study]
-    if ids is not None and [str(i) for i in ids] != shown:
+def _check_model(
+    have: dict[str, int], model: Any, fingerprint: str | None
+) -> list[str]:
+    ids, its_own = (getattr(model, n, None) for n in ("ids_", "study_fingerprint"))
+    if ids is not None and [str(i) for i in ids] != list(have):
         raise InputError(
-            f"The model was fitted on subjects {_list_ids(ids)}; the study has "
-            f"{_list_ids(shown)}. Give the study that the model was fitted on, its "
+            f"The model was fitted on subjects {format_ids(ids)}; the study has "
+            f"{format_ids(have)}. Give the study that the model was fitted on, its "
             "subjects in that order."
         )
     graph, bases = (getattr(model, name, None) for name in ("graph_", "bases_"))
     fitted = [b.n_samples for b in bases or []] if graph is None else graph.lengths
-    counts, given = [int(n) for n in fitted], [int(s.n_samples) for s in study]
+    counts, given = [int(n) for n in fitted], list(have.values())
     if counts and counts != given:
         return [
             f"The model was fitted on {span(counts, 'samples')} per subject; the study "
             f"shown here has {span(given, 'samples')}."
         ]
-    its_own = getattr(model, "study_fingerprint", None)
-    if its_own is not None and fingerprint is not None and its_own != fingerprint:
+    if None not in (its_own, fingerprint) and its_own != fingerprint:
         raise InputError(
             "The model was fitted on another study than the one given, or on an older "
             "state of it. Give the study that the model was fitted on."
@@ -183,15 +178,14 @@ def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
     return []
 
 
-def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
+def _check_result(have: dict[str, int], scored: Scored, *, differs: bool) -> list[str]:
     """Check a result whose fingerprint is unknown or differs from that of the study."""
-    have = {str(s.id): int(s.n_samples) for s in study}
     tested = [i for fold in scored.folds for i in fold.get("test_subjects", ())]
     strange = {*map(str, tested), *map(str, scored.study.get("subjects", ()))} - {*have}
     if strange:
         raise InputError(
             f"The result {scored.name!r} is of another study: it has subject "
-            f"{min(strange)!r}, the study given has {_list_ids(list(have))}."
+            f"{min(strange)!r}, the study given has {format_ids(have)}."
         )
     counts = {str(i): int(n) for i, n in (scored.study.get("n_samples") or {}).items()}
     fewer = any(n < have.get(i, n) for i, n in counts.items())
@@ -205,8 +199,3 @@ def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
     used = span(list(counts.values()), "of")
     given = span([have[i] for i in counts], "per subject")
     return [f"{clean_text(scored.name)} was scored on matched samples: {used} {given}."]
-
-
-def _list_ids(ids: Any) -> str:
-    listed = [repr(str(i)) for i in list(ids)[:4]]
-    return ", ".join(listed) + (", ..." if len(ids) > 4 else "")

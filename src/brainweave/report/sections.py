@@ -1,8 +1,4 @@
-"""The chapters of a report: data, classification, shared space, model, brains, details.
-
-The folds of one subject are not independent, so intervals and tests between methods are
-over subjects.
-"""
+"""The chapters of a report; intervals and tests between methods are over subjects."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -18,7 +14,6 @@ from brainweave import plotting
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
-from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.evaluation.comparison import (
     SIGNIFICANT,
     compare_results,
@@ -27,14 +22,7 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import Scored, Sequences, row_shares
 from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
-from brainweave.report.elements import (
-    TEXTS,
-    Element,
-    Section,
-    Table,
-    brain_png,
-    render,
-)
+from brainweave.report.elements import TEXTS, Element, Section, Table, brain_png, render
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
 
@@ -94,8 +82,6 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     return Element.make("subjects", table=Table.of(columns))
 
 
-# -- accuracy: methods side by side, subjects, confusions ------------------------------
-
 WIDE = 12  # categories above which a matrix needs the whole width
 
 
@@ -103,8 +89,8 @@ def results_section(inputs: Inputs) -> Section | None:
     """Show accuracies, subject by subject, and confusions."""
     if not inputs.results:
         return None
-    tables = [_accuracy(inputs), _comparisons(inputs), _accuracy_by_subject(inputs)]
-    return Section.make("results", [*tables, *_confusions(inputs)])
+    parts = (_accuracy, _comparisons, _accuracy_by_subject, _confusion)
+    return Section.make("results", [part(inputs) for part in parts])
 
 
 def _accuracy(inputs: Inputs) -> Element:
@@ -201,33 +187,26 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     return Element.make("by-subject", table=Table.of(columns), wide=len(known) > 2)
 
 
-def _confusions(inputs: Inputs) -> list[Element]:
-    """Draw the confusions of the method that counts; fold the others away."""
-    chosen, elements = inputs.main_result(inputs.panels[0][1]), []
-    for number, scored in enumerate(inputs.results):
-        counts = getattr(scored.result, "confusion", None)
-        if counts is None:
-            continue
-        counts, categories = np.asarray(counts), list(scored.result.categories)
-        shares, folded = row_shares(counts), scored is not chosen
-        rows = [
-            [categories[i], categories[j], int(n), float(shares[i, j])]
-            for (i, j), n in np.ndenumerate(counts)
-        ]
-        element = Element.make(
-            "confusion",
-            {"name": inputs.title(scored)},
-            number=f"-{number}",
-            figure=plotting.plot_confusion(scored.result, title=""),
-            data=Table(["true", "predicted", "samples", "share"], rows),
-            wide=folded or len(categories) > WIDE,
-            folded=folded,
-        )
-        elements.append(element)
-    return sorted(elements, key=lambda e: e.folded)
+def _confusion(inputs: Inputs) -> Element | None:
+    """Draw the confusions of the method that counts."""
+    scored = inputs.main_result(inputs.panels[0][1])
+    counts = getattr(scored.result, "confusion", None)
+    if counts is None:
+        return None
+    counts, categories = np.asarray(counts), list(scored.result.categories)
+    shares = row_shares(counts)
+    rows = [
+        [categories[i], categories[j], int(n), float(shares[i, j])]
+        for (i, j), n in np.ndenumerate(counts)
+    ]
+    return Element.make(
+        "confusion",
+        {"name": inputs.title(scored)},
+        figure=plotting.plot_confusion(scored.result, title=""),
+        data=Table(["true", "predicted", "samples", "share"], rows),
+        wide=len(categories) > WIDE,
+    )
 
-
-# -- the model, and how all was computed ----------------------------------------------
 
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
@@ -235,8 +214,6 @@ LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 def model_section(inputs: Inputs) -> Section | None:
     """Show what the model learned and kept."""
     elements = []
-    if getattr(inputs.model, "eigenvalues_", None) is not None:
-        elements.append(_eigenvalues(inputs.model))
     if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
         drawing = plotting.plot_energy(inputs.model, names=inputs.names)
         elements.append(Element.make("energy", figure=drawing))
@@ -245,18 +222,6 @@ def model_section(inputs: Inputs) -> Section | None:
         with suppress(InputError):
             elements.append(_components(inputs))
     return Section.make("model", elements)
-
-
-def _eigenvalues(model: Any) -> Element:
-    values = graph_fit(model)
-    informative = int(getattr(model, "n_informative_", len(values)))
-    rows = [[k, float(v), k < informative] for k, v in enumerate(values)]
-    return Element.make(
-        "eigenvalues",
-        caption="caption_partly" if informative < len(values) else "caption",
-        figure=plotting.plot_eigenvalues(model),
-        data=Table(["feature", "fit to the graph", "gains"], rows),
-    )
 
 
 def _components(inputs: Inputs) -> Element:
@@ -309,9 +274,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
     return rows
 
 
-# -- brains: the reader chooses a shared feature and a subject -------------------------
-
-
 def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section | None:
     """Draw the first shared features on the brains of the first subjects."""
     chosen = dict(list(_maps_with_space(inputs).items())[:n_subjects])
@@ -325,16 +287,13 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = Element.make("maps-note", {"error": str(error)})
     check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
+    totals = len(inputs.model.maps_), inputs.model.n_components_
     shown = texts["shown"].format(
-        subjects=_count_of(len(chosen), len(inputs.model.maps_), "subjects"),
-        features=_count_of(k, inputs.model.n_components_, "shared features"),
+        subjects=f"{len(chosen)} of {totals[0]} subjects",
+        features=f"{k} of {totals[1]} shared features",
     )
     caution = texts["none_holds"] if fails else ""
     return Section.make("maps", [element], shown=shown, caution=caution)
-
-
-def _count_of(shown: int, total: int, what: str) -> str:
-    return f"{shown} of {total} {what}" if shown < total else f"all {total} {what}"
 
 
 def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
@@ -374,8 +333,6 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     )
     return Element.make("maps-chosen", figure=drawing)
 
-
-# -- the shared space as an interactive drawing ----------------------------------------
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open
@@ -422,10 +379,8 @@ def _draw_space(
 ) -> Markup:
     """Draw a group of circles per subject and category."""
     categories = [] if inputs.sequences is None else inputs.sequences.categories
-    names, colors = (
-        [clean_text(c) for c in categories],
-        plotting.palette(len(categories)),
-    )
+    names = [clean_text(c) for c in categories]
+    colors = plotting.palette(len(categories))
     codes = {category: code for code, category in enumerate(categories)}
     groups: dict[tuple[int, int], list[int]] = {}
     for i, (subject, _, _, label) in enumerate(samples):
@@ -464,11 +419,7 @@ def _draw_space(
 
 
 def _coordinates(arrays: Sequence[Matrix]) -> tuple[Matrix, str]:
-    """Return coordinates of all samples, and the name of their axes.
-
-    These are the shared features or, if there are many, as for methods that stay in
-    voxels, their principal components.
-    """
+    """Return shared features, or principal components of many, and their name."""
     pooled = np.concatenate(arrays)
     if pooled.shape[1] == 1:
         return np.hstack([pooled, np.zeros_like(pooled)]), "shared feature"

@@ -1,8 +1,4 @@
-"""Write a report: one self-contained HTML file.
-
-It begins with the verdict, numbers and warnings, and ends with a methods paragraph and
-its references (``templates/methods.txt.jinja``; names are in ``report.toml``).
-"""
+"""Write a report, from the verdict to the methods paragraph and its references."""
 
 import base64
 import hashlib
@@ -12,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -144,9 +140,6 @@ def write_report(
     return path
 
 
-# -- the first screen ------------------------------------------------------------------
-
-
 def give_verdict(inputs: Inputs) -> Verdict | None:
     """Judge the first protocol that has a method which aligns, and the model."""
     for _, members in inputs.panels:
@@ -220,16 +213,6 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-# -- the methods paragraph -------------------------------------------------------------
-
-
-class Methods(NamedTuple):
-    """The methods paragraph and the references it cites, in order."""
-
-    paragraph: str
-    references: list[str]
-
-
 class _Citations:
     """Names of methods with their citations; ``used`` collects the references."""
 
@@ -257,8 +240,8 @@ class _Citations:
         return self.cite(short) if short and short not in self.used else ""
 
 
-def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
-    """Describe data, alignment and evaluation as far as they are known."""
+def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, list[str]]:
+    """Return the methods paragraph and the references that it cites, in order."""
     citations, model = _Citations(), inputs.model
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
     energy, kernel = params.get("energy"), params.get("kernel")
@@ -312,8 +295,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         shows_maps=shows_maps,
         version=__version__,
     )
-    references = list(citations.used.values())
-    return Methods(re.sub("[ \n]+", " ", text).strip(), references)
+    return re.sub("[ \n]+", " ", text).strip(), list(citations.used.values())
 
 
 def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:

@@ -164,7 +164,7 @@ def drop_samples(
 
     Parameters
     ----------
-    X, y
+    X, y : list of array-like
         As in :func:`match_samples`; labels, if there are any, go with their samples.
     fraction : float in [0, 1), default=0.2
         Share of the samples to remove, rounded to whole samples; two must be left.

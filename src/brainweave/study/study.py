@@ -164,6 +164,11 @@ class Study(Sequence[Subject]):
         ----------
         function : callable
             Takes a :class:`Subject` and returns one.
+
+        Returns
+        -------
+        Study
+            Of what the function returned.
         """
         return self._with_subjects(function(subject) for subject in self.subjects)
 

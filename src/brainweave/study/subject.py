@@ -277,6 +277,11 @@ class Subject:
         ----------
         samples : array-like of bool or int
             A mask, or indices in the order wanted.
+
+        Returns
+        -------
+        Subject
+            With these samples.
         """
         rows = self._as_rows(samples)
         changes: dict[str, Any] = {"samples": _take_rows(self.samples, rows)}

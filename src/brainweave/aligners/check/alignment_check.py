@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from brainweave._core.exceptions import (
     InputError,
     warn_user,
 )
+from brainweave._core.stored import Stored
 from brainweave._core.validation import check_int, check_list_of_subjects
 from brainweave.aligners.check.agreement import (
     LIKELY,
@@ -43,7 +44,7 @@ Draws = tuple[int, int]  # how often signs are drawn, and the seed
 
 
 @dataclass(frozen=True)
-class AlignmentCheck:
+class AlignmentCheck(Stored):
     """What :func:`alignment_check` found.
 
     Attributes
@@ -69,6 +70,16 @@ class AlignmentCheck:
     features : list of ndarray of shape (n_samples_i, n_components), or None
         Shared features of every sample by a model fitted without it; for pictures.
     """
+
+    # without the features, which files do not keep
+    _stored: ClassVar[dict[str, Any]] = {
+        "reason": str,
+        "agreement_cv": "n",
+        "p": "n",
+        "n_together": int,
+        "n_permutations": int,
+        "pieces?": object,
+    }
 
     reason: str = ""
     agreement_cv: Matrix = field(default_factory=lambda: np.empty(0))

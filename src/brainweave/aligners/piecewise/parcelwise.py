@@ -234,7 +234,7 @@ class Parcelwise(PiecewiseAligner):
 
         Parameters
         ----------
-        X, y
+        X, y : list of array-like
             Samples of the new subject, and what is known of them.
         parcels : array of shape (n_voxels,), or image, optional
             Its parcels; needed if those of the others differ from subject to subject.

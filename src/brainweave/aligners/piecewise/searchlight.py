@@ -14,9 +14,9 @@ from brainweave._core.arrays import to_numpy, working_dtype
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import (
     check_indices,
+    check_int,
     check_number,
     check_samples,
-    check_subject_number,
     one_per_subject,
 )
 from brainweave.aligners.base import BaseAligner
@@ -164,6 +164,10 @@ class Searchlight(PiecewiseAligner):
     radius : float, optional
         Neighbourhoods are all voxels within this distance of a centre, in the units of
         the coordinates (mm for volumes).
+    min_voxels : int, default=2
+        Neighbourhoods with fewer voxels in any subject are skipped.
+    n_jobs, progress : various
+        As in :class:`Parcelwise`, of neighbourhoods.
     coordinates : array of shape (n_voxels, n_dimensions), or one per subject, optional
         Positions of the voxels; by default those of the subjects' volumes.
     centers : array-like of int, optional
@@ -173,12 +177,8 @@ class Searchlight(PiecewiseAligner):
         different subjects correspond one by one.
     reference : int, default=0
         The subject whose voxels are the common space.
-    min_voxels : int, default=2
-        Neighbourhoods with fewer voxels in any subject are skipped.
     keep_local : bool, default=True
         Keep what a new subject needs to join. False saves memory.
-    n_jobs, progress
-        As in :class:`Parcelwise`, of neighbourhoods.
 
     Attributes
     ----------
@@ -247,7 +247,9 @@ class Searchlight(PiecewiseAligner):
 
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
-        ref = check_subject_number("reference", self.reference, n, owner=owner)
+        ref = check_int(
+            "reference", self.reference, minimum=0, maximum=n - 1, owner=owner
+        )
         self.centers_ = None
         if (self.neighborhoods is None) == (self.radius is None):
             raise InputError(f"{owner} needs a radius or neighborhoods, not both.")
@@ -302,7 +304,7 @@ class Searchlight(PiecewiseAligner):
 
         Parameters
         ----------
-        X, y
+        X, y : list of array-like
             Samples of the new subject, and what is known of them.
         neighborhoods, coordinates : optional
             Those of the new subject, if its voxels are not those of the reference.

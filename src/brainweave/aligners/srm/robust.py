@@ -185,15 +185,15 @@ class RobustSRM(FromRandomStart):
     ----------
     n_components : int, default=10
         Number of shared features K.
+    max_iter : int, default=100
+        Most rounds.
+    tol, energy, standardize, n_jobs, init, random_state : various
+        As in :class:`DetSRM`.
     lam : float > 0, default=1
         Weight :math:`\lambda` of the individual terms: what the shared response leaves
         of a voxel at a time is individual as far as it exceeds ``lam``. In standard
         deviations of the voxel, or in units of the data if they are not standardised.
         Infinity leaves no individual term. BrainIAK's ``gamma``.
-    max_iter : int, default=100
-        Most rounds.
-    tol, init, energy, standardize, random_state, n_jobs
-        As in :class:`DetSRM`.
 
     Attributes
     ----------

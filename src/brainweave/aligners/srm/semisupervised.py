@@ -177,18 +177,20 @@ class SemiSupervisedSRM(FromRandomStart):
     ----------
     n_components : int, default=10
         Number of shared features K.
+    max_iter : int, default=200
+        Most rounds.
+    tol, energy : various
+        As in :class:`DetSRM`.
+    standardize : bool or "reliability", default=True
+        As in :class:`DetSRM`, over all samples of the subject. Sessions that differ in
+        mean should be standardised each.
+    n_jobs, init, random_state : various
+        As in :class:`DetSRM`; the start has a row per time-locked sample.
     alpha : float in (0, 1), default=0.5
         Weight of the labels against the time-locked samples. With many voxels, values
         near 1 or a small ``gamma`` are needed for labels to matter.
     gamma : float > 0, default=1
         Regularisation of the classifier.
-    max_iter : int, default=200
-        Most rounds.
-    standardize : bool or "reliability", default=True
-        As in :class:`DetSRM`, over all samples of the subject. Sessions that differ in
-        mean should be standardised each.
-    tol, init, energy, random_state, n_jobs
-        As in :class:`DetSRM`; the start has a row per time-locked sample.
 
     Attributes
     ----------
@@ -327,12 +329,13 @@ class SemiSupervisedSRM(FromRandomStart):
 
         Parameters
         ----------
-        X, subjects
+        X, subjects : various
             As in :meth:`transform`.
 
         Returns
         -------
         list of arrays of shape (n_samples_i,)
+            The most likely class of each sample.
         """
         return [self.classify(f) for f in self.transform(X, subjects)]
 

@@ -73,19 +73,19 @@ class DetSRM(_SharedResponseModel):
     tol : float, default=1e-5
         Stop once an iteration changes the objective by less than this share of all
         that was gained; 0 does all ``max_iter`` iterations.
-    init : "random" or array of shape (n_samples, K), default="random"
-        Shared response to start from.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
         "reliability": voxels that answer alike to equal labels count more
         (:mod:`brainweave.basis.reliability`).
-    random_state : int, RandomState or None
-        Seed of the random start.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
+    init : "random" or array of shape (n_samples, K), default="random"
+        Shared response to start from.
+    random_state : int, RandomState or None
+        Seed of the random start.
     device : str, optional
         Where torch reads the voxels and multiplies Gram matrices, such as "cuda". See
         :class:`SubjectBasis`.
@@ -182,7 +182,7 @@ class SRM(_SharedResponseModel):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    max_iter, tol, init, energy, standardize, random_state, n_jobs, device
+    max_iter, tol, energy, standardize, n_jobs, init, random_state, device : various
         As in :class:`DetSRM`; ``tol`` is of the log-likelihood.
 
     Attributes

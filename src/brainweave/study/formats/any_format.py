@@ -60,6 +60,7 @@ def load_study(
     Returns
     -------
     Study
+        All subjects that were found.
     """
     import brainweave
 

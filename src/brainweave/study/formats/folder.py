@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import StudyError
 from brainweave._core.io import (
     atomic_folder,
-    check_disk_space,
     file_stamp,
     full_disk_is_an_error,
     unreadable,
@@ -94,11 +93,6 @@ def save_study(
     if target.is_symlink():
         target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    n_bytes = 0
-    for subject in study:
-        stored = np.dtype(dtype or getattr(subject.samples, "dtype", None))
-        n_bytes += subject.n_samples * subject.n_voxels * stored.itemsize
-    check_disk_space(target.parent, n_bytes, "The study", 'pass dtype="float32"')
 
     def replaced() -> list[str]:
         _check_target(target, overwrite)

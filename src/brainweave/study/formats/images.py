@@ -97,7 +97,7 @@ def load_cifti(
         Per subject id, its runs in order.
     structures : sequence of str, optional
         Structures to keep, such as ``"cortex_left"``; all by default.
-    cleaning, **options
+    cleaning, **options : various
         As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
 
     Returns
@@ -133,7 +133,7 @@ def load_gifti(
         ``hemi-R`` in their names are paired into runs.
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
-    cleaning, **options
+    cleaning, **options : various
         As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
         GIfTI states no repetition time: give ``t_r`` for filters
         and onsets.
