@@ -198,12 +198,20 @@ class Study(Sequence[Subject]):
         if subjects is not None:
             keys = check_list_option("subjects", subjects, owner="subset")
             kept = [self.subjects[self._position(key)] for key in keys]
-        if labels is not None:
-            chosen = _check_chosen("labels", labels, self.categories)
-            kept = [_select(subject, subject.labels, chosen) for subject in kept]
-        if runs is not None:
-            chosen = _check_chosen("runs", runs, self.run_ids)
-            kept = [_select(subject, subject.runs, chosen) for subject in kept]
+        for what, values, present in (
+            ("labels", labels, self.categories),
+            ("runs", runs, self.run_ids),
+        ):
+            if values is None:
+                continue
+            chosen = check_list_option(what, values, owner="subset")
+            unknown = [v for v in chosen if v is not None and v not in present]
+            if unknown:
+                raise StudyError(
+                    f"No subject has {what} {format_ids(unknown)}; the study has "
+                    f"{format_ids(present) or 'none'}."
+                )
+            kept = [_select(subject, what, chosen) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
             raise StudyError(
@@ -239,9 +247,14 @@ class Study(Sequence[Subject]):
         if by == "category":
             masks = [_first_half_of_categories(subject) for subject in self.subjects]
         else:
-            runs = self.run_ids
-            first = runs[: (len(runs) + 1) // 2]
-            masks = [_in_runs(subject, first) for subject in self.subjects]
+            for subject in self.subjects:
+                if subject.runs is None:
+                    raise StudyError(
+                        f"Subject {subject.id!r} has no runs to split by. "
+                        'Give runs, or split by "category".'
+                    )
+            first = self.run_ids[: (len(self.run_ids) + 1) // 2]
+            masks = [np.isin(s.runs, first) for s in self.subjects]  # type: ignore[arg-type]
         pairs = list(zip(self.subjects, masks, strict=True))
         for subject, mask in pairs:
             if mask.all() or not mask.any():
@@ -336,9 +349,9 @@ class Study(Sequence[Subject]):
         if isinstance(key, str):
             if key in self.ids:
                 return self.ids.index(key)
+            known = format_ids(self.ids)
             raise StudyError(
-                f"There is no subject {key!r} in this study; it has "
-                f"{format_ids(self.ids)}."
+                f"There is no subject {key!r} in this study; it has {known}."
             )
         if isinstance(key, int | np.integer) and not isinstance(key, bool):
             refuse_ambiguous_number(int(key), self.ids, owner="The study")
@@ -363,31 +376,9 @@ def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
     return first
 
 
-def _in_runs(subject: Subject, runs: list[Any]) -> NDArray[np.bool_]:
-    if subject.runs is None:
-        raise StudyError(
-            f"Subject {subject.id!r} has no runs to split by. "
-            'Give runs, or split by "category".'
-        )
-    return np.isin(subject.runs, runs)
-
-
-def _check_chosen(what: str, values: Iterable[Any], present: list[Any]) -> list[Any]:
-    """Return labels or runs as a list; refuse those that the study does not have."""
-    chosen = check_list_option(what, values, owner="subset")
-    unknown = [v for v in chosen if v is not None and v not in present]
-    if unknown:
-        raise StudyError(
-            f"No subject has {what} {format_ids(unknown)}; the study has "
-            f"{format_ids(present) or 'none'}."
-        )
-    return chosen
-
-
-def _select(
-    subject: Subject, entries: NDArray[Any] | None, values: list[Any]
-) -> Subject:
+def _select(subject: Subject, what: str, values: list[Any]) -> Subject:
     """Keep the samples whose entries are among the values; None is a missing one."""
+    entries = getattr(subject, what)
     if entries is None:
         entries = np.full(subject.n_samples, None, object)
     mask = np.zeros(subject.n_samples, bool)
