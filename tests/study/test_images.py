@@ -161,11 +161,11 @@ def test_filters_know_the_repetition_time(rng):
         "a"
     ].data()
     assert slow < 0.3 * np.abs(np.fft.rfft(raw - raw.mean(0), axis=0))[1:4].mean()
-    with pytest.raises(InputError, match=r"high_pass=0.3 Hz is not below .*0.25 Hz"):
+    with pytest.raises(InputError, match=r"high_pass=0.3 Hz must be below .*0.25 Hz"):
         load_nifti({"a": image}, mask=mask, cleaning=Cleaning(high_pass=0.3))
     unknown = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE)
     unknown.header["pixdim"][4] = 0
-    with pytest.raises(InputError, match=r"states no repetition time.*Give t_r"):
+    with pytest.raises(InputError, match="which is unknown; give t_r"):
         load_nifti({"a": unknown}, mask=mask, cleaning=Cleaning(high_pass=0.05))[
             "a"
         ].data()
@@ -278,7 +278,7 @@ def test_runs_keep_and_censor_volumes(rng):
     assert source.onsets().tolist() == [14, 4, 2, 10]
     with pytest.raises(InputError, match="volume 4 is to be kept but sample_mask"):
         ImageSource([Run(image, sample_mask=[1, 2], keep=[4])], VolumeSpace(mask))
-    with pytest.raises(InputError, match="has 10 volumes; keep asks for volume 10"):
+    with pytest.raises(InputError, match="keep does not fit: index 10 is out of"):
         ImageSource([Run(image, keep=[10])], VolumeSpace(mask))
 
 
@@ -805,12 +805,10 @@ def test_volumes_can_be_chosen_by_a_mask(rng):
     chosen = np.array([True, False, True, True, False, False])
     whole = read_run(image, space)
     assert_array_equal(read_run(Run(image, sample_mask=chosen), space), whole[chosen])
-    with pytest.raises(InputError, match=r"but sample_mask has shape \(5,\)"):
+    with pytest.raises(InputError, match="sample_mask does not fit: boolean"):
         read_run(Run(image, sample_mask=chosen[1:]), space)
     with pytest.raises(InputError, match="sample_mask leaves no volume at all"):
         read_run(Run(image, sample_mask=np.zeros(6, bool)), space)
-    with pytest.raises(InputError, match=r"but segments have shape \(3,\)"):
-        read_run(Run(image, segments=[1, 1, 2]), space)
     with pytest.raises(StudyError, match="at least one run, got none"):
         ImageSource([], space)
     with pytest.raises(StudyError, match="Subject 'a' has no samples"):

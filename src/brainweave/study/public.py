@@ -1,14 +1,7 @@
-"""Fetch public datasets: Raider, Haxby 2001, and those of OpenNeuro.
+"""Fetch public datasets: Haxby 2001 and those of OpenNeuro, kept in a cache."""
 
-Files are downloaded once, verified and kept in the user's cache.
-"""
-
-import hashlib
-import http.client
-import logging
 import os
 import re
-import urllib.request
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -18,34 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.io import atomic_path, full_disk_is_an_error
+from brainweave._core.io import full_disk_is_an_error
 from brainweave._core.validation import check_list_option, check_option
-from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run
 from brainweave.study.spaces import VolumeSpace, read_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
-logger = logging.getLogger(__name__)
-
-RAIDER_URL = (
-    "https://raw.githubusercontent.com/cameronphchen/SRM/"
-    "0cb149b63239b60d6b444d02756c00a775fdfbd3/data/input/raider/500vx/2203TR/"
-)
-# Files of each part, and git's id of their content, which is their published checksum.
-RAIDER_FILES = {
-    "images": {
-        "image_data_lh.mat": "1cdddce2fc07d7c232f2b706ca3b506d691b43f4",
-        "image_data_rh.mat": "9d47d3e95e13e6cd7579f53d04cd9b5a1336e879",
-        "label.mat": "8f82d62892665a5e016e6aed3a24778040c7f646",
-    },
-    "movie": {
-        "movie_data_lh.mat": "2859bb91a5d35349148ae0798ae7338c1ee21132",
-        "movie_data_rh.mat": "76f126515661551084b60cd45dd24d38fd45bd01",
-    },
-}
 _HAXBY_T_R = 2.5
-_TIMEOUT = 30.0  # seconds without an answer of the server
 
 
 def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Path:
@@ -61,77 +34,6 @@ def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Pat
 
         cache_dir = user_cache_dir("brainweave")
     return Path(cache_dir).expanduser().absolute() / name
-
-
-def download(url: str, target: Path, git_id: str) -> Path:
-    """Download a file unless it is there, and refuse other content than git knows."""
-    if target.is_file():
-        return target
-    logger.info("Downloading %s", url)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
-            content = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise StudyError(
-            f"{url} cannot be downloaded ({error}). Try again when online, or put the "
-            f"file there yourself: {str(target)!r}."
-        ) from error
-    if hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest() != git_id:
-        raise StudyError(f"{url} does not have the expected checksum {git_id}.")
-    with full_disk_is_an_error(target, "fetch again"), atomic_path(target) as work:
-        work.write_bytes(content)
-    return target
-
-
-def fetch_raider(
-    part: Literal["images", "movie"] = "images",
-    *,
-    cache_dir: str | PathLike[str] | None = None,
-) -> Study:
-    """Fetch the Raider study: ventral temporal cortex of ten subjects [1]_ [2]_.
-
-    Parameters
-    ----------
-    part : {"images", "movie"}, default="images"
-        ``"images"``: responses to 7 categories of pictures, averaged over time, in 8
-        runs (56 samples). ``"movie"``: the time course of the film.
-    cache_dir : path, optional
-        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
-        of the platform.
-
-    Returns
-    -------
-    Study
-        Study with 500 voxels of each hemisphere per subject. Images have labels 1 to 7
-        and runs 1 to 8. Movie samples are aligned in time, with their numbers as
-        stimuli.
-
-    Notes
-    -----
-    The files accompany [2]_ and state no licence. Cite both.
-
-    References
-    ----------
-    .. [1] Haxby, J. V. et al. (2011). A common, high-dimensional model of the
-       representational space in human ventral temporal cortex. Neuron 72(2).
-    .. [2] Chen, P.-H. et al. (2015). A reduced-dimension fMRI shared response model.
-       Advances in Neural Information Processing Systems 28.
-    """
-    check_option("part", part, list(RAIDER_FILES), owner="fetch_raider")
-    folder = cache_folder("raider", cache_dir)
-    left, right, *labels = (
-        download(RAIDER_URL + name, folder / name, git_id)
-        for name, git_id in RAIDER_FILES[part].items()
-    )
-    if part == "images":
-        return load_matlab(
-            [left, right], labels=labels[0], samples_per_run=7, name="raider"
-        )
-    study = load_matlab([left, right], name="raider movie")
-    return study.map(
-        lambda subject: subject._replace(stimuli=np.arange(subject.n_samples))
-    )
 
 
 def fetch_haxby(

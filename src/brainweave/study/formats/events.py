@@ -182,10 +182,7 @@ def read_events(
     """
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
-        raise StudyError(
-            f"{path} has a header but no events. Write the events, or leave the run "
-            "out."
-        )
+        raise StudyError(f"{path} has a header but no events. Leave the run out.")
     for column in ("onset", "duration", label, stimulus):
         if column is not None and column not in table.columns:
             raise StudyError(
@@ -205,8 +202,7 @@ def read_events(
     for row in np.flatnonzero(np.isin(names, events.label) & ~good)[:1]:
         raise StudyError(
             f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and lasts "
-            f"{duration[row]:g} s. An event needs an onset and a duration of zero or "
-            'more; write "n/a" for a duration that is not known.'
+            f'{duration[row]:g} s. Write "n/a" for a duration that is not known.'
         )
     return events.take(np.argsort(events.onset, kind="stable"))
 
@@ -233,12 +229,6 @@ def event_volumes(
     stop = events.onset + np.maximum(events.duration, tr)
     begun = times >= events.onset[:, None] - _TIME_SLACK
     return np.asarray(begun & (times < stop[:, None] - _TIME_SLACK))
-
-
-def shared_volumes(events: Events, visible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mark the volumes under events of more than one category."""
-    shown = [visible[events.label == c].any(axis=0) for c in np.unique(events.label)]
-    return np.asarray(sum(map(np.intp, shown), np.zeros(visible.shape[1])) > 1)
 
 
 def match_volumes(
@@ -321,13 +311,13 @@ def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> fl
 
 def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
     """Return the repetition time that a sidecar (`where`) and the header agree on."""
-    if stated is None and header.t_r is None:
+    if stated is None:
+        if header.t_r is not None:
+            return check_tr(header.t_r, f"The repetition time in {image!r}")
         raise StudyError(
             f"{image!r} has no repetition time, neither in a sidecar nor in its "
             "header. Add RepetitionTime to its JSON file, or give t_r=..."
         )
-    if stated is None:
-        return check_tr(header.t_r, f"The repetition time in {image!r}")
     seconds = check_tr(stated, where)
     if header.t_r is None or header.t_r_is_default:
         return seconds
@@ -349,31 +339,22 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
     the times are in another unit, or of another run: an error.
     """
     length = n_volumes * tr
-    if len(events) == 0:
-        return 0
-    longest = int(np.argmax(events.duration))
-    if events.duration[longest] > 2 * length:
-        raise StudyError(
-            f"The event at {events.onset[longest]:g} s lasts "
-            f"{events.duration[longest]:g} s, but the run has {n_volumes} volumes, "
-            f"{length:g} s. Durations are in seconds"
-            f"{_unit_hint(events.duration, length)}."
-        )
     before = events.onset + np.maximum(events.duration, tr) <= 0
     outside = int(np.count_nonzero(before | (events.onset >= length)))
-    if 2 * outside > len(events):
+    longest = events.duration.max(initial=0.0)
+    times, problem = events.onset, ""
+    if longest > 2 * length:
+        times, problem = events.duration, f"An event lasts {longest:g} s"
+    elif 2 * outside > len(events):
+        problem = f"{outside} of {len(events)} events lie outside the run"
+    if problem:
+        in_milliseconds = 10 * length < times.max() <= 2000 * length
+        hint = "; these look like milliseconds" if in_milliseconds else ""
         raise StudyError(
-            f"{outside} of {len(events)} events lie outside the run, which has "
-            f"{n_volumes} volumes, {length:g} s; onsets go from "
-            f"{events.onset.min():g} to {events.onset.max():g}. Onsets are in seconds "
-            f"from the first volume{_unit_hint(events.onset, length)}."
+            f"{problem}, but the run has {n_volumes} volumes, {length:g} s. Onsets "
+            f"(from the first volume) and durations are in seconds{hint}."
         )
     return outside
-
-
-def _unit_hint(times: Any, length: float) -> str:
-    in_milliseconds = 10 * length < times.max() <= 2000 * length
-    return "; these look like milliseconds" if in_milliseconds else ""
 
 
 def trial_weights(
@@ -568,9 +549,11 @@ def plan_samples(
     )
     if not is_trials:  # trials may share volumes
         preferred = np.isin(np.arange(len(events)), volume_event)
+        categories = np.unique(events.label)
+        shown = [visible[events.label == c].any(axis=0) for c in categories]
         counts = replace(
             counts,
-            shared_volumes=int(shared_volumes(events, visible).sum()),
+            shared_volumes=int((np.sum(shown, axis=0) > 1).sum()),
             overshadowed=int((has_volume & ~preferred).sum()),
         )
     return SamplePlan(
