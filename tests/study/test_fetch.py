@@ -12,7 +12,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import Cleaning
 from brainweave.study.public import cache_folder, fetch_haxby
 
 pytestmark = pytest.mark.network
@@ -113,14 +112,6 @@ def test_haxby_delay_moves_labels_within_runs_only(haxby):
         here = direct.runs == run
         assert late.labels[here][2:].tolist() == direct.labels[here][:-2].tolist()
         assert late.labels[here][:2].tolist() == [None, None]
-
-
-def test_haxby_cleans_each_run_by_itself(haxby):
-    cleaning = Cleaning(standardize="zscore")
-    study = get_haxby(haxby, subjects=[1], keep_rest=True, cleaning=cleaning)
-    values, runs = study[0].data(), study[0].runs
-    for run in (1, 12):
-        assert_allclose(values[runs == run].mean(axis=0), 0, atol=1e-4)
 
 
 def test_haxby_works_offline(haxby):

@@ -114,9 +114,7 @@ def test_subjects_can_be_on_different_grids_in_native_space(rng, tmp_path):
 
 
 def test_epi_mask_needs_runs_on_one_grid(rng):
-    with pytest.raises(
-        StudyError, match=r"shape \(4, 4, 4\), the first run \(5, 6, 4\)"
-    ):
+    with pytest.raises(StudyError, match="Runs must be on one grid"):
         epi_mask([make_volume(rng), make_volume(rng, shape=(4, 4, 4))])
 
 
@@ -132,7 +130,6 @@ def test_labels_and_stimuli_are_per_subject_or_for_all(files):
 
 
 def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
-    from nilearn.signal import clean
 
     paths, masks = files
     confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))], "b": None}
@@ -813,17 +810,6 @@ def test_volumes_can_be_chosen_by_a_mask(rng):
         ImageSource([], space)
     with pytest.raises(StudyError, match="Subject 'a' has no samples"):
         load_nifti({"a": Run(image, keep=[])}, mask=make_mask(rng))
-
-
-def test_segments_are_cleaned_by_themselves_and_keep_their_places(rng):
-    image, space = make_volume(rng, 8), VolumeSpace(make_mask(rng))
-    segments = np.array([1, 2, 1, 2, 1, 2, 1, 2])
-    values = read_run(
-        Run(image, segments=segments), space, Cleaning(standardize="zscore")
-    )
-    alone = read_run(Run(image), space)[segments == 2]
-    want = clean(alone, detrend=False, standardize="zscore_sample")
-    assert_allclose(values[segments == 2], want, atol=1e-4)
 
 
 def test_a_run_that_changed_since_it_was_opened_is_named(rng, tmp_path):

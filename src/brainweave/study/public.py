@@ -45,7 +45,6 @@ def fetch_haxby(
     cache_dir: str | PathLike[str] | None = None,
     progress: bool = True,
     url: str | None = None,
-    cleaning: Cleaning | None = None,
 ) -> Study:
     """Fetch the Haxby 2001 study: faces, houses and objects in native space [1]_.
 
@@ -69,14 +68,12 @@ def fetch_haxby(
         Show nilearn's messages.
     url : str, optional
         A mirror of the data.
-    cleaning : Cleaning, optional
-        Detrending, filtering, scaling and smoothing of each run, such as
-        ``Cleaning(smoothing_fwhm=6, high_pass=None)``; by default nothing is done.
 
     Returns
     -------
     Study
-        Lazy study with 12 runs per subject (subject 5 has labels in 11 of them).
+        Lazy study with 12 runs per subject (subject 5 has labels in 11 of them), as
+        they are: neither filtered nor scaled. See :meth:`Study.zscore`.
 
     References
     ----------
@@ -107,7 +104,13 @@ def fetch_haxby(
         ) from error
     people = []
     for position, number in enumerate(numbers):
-        table = _haxby_labels(Path(bunch.session_target[position]))
+        path = Path(bunch.session_target[position])
+        try:
+            table = read_table(path, " ")[["labels", "chunks"]].astype({"chunks": int})
+        except (KeyError, ValueError) as error:
+            raise StudyError(
+                f"{str(path)!r} is not a table of labels and chunks ({error})."
+            ) from error
         by_run = table.groupby("chunks")
         late = by_run["labels"].shift(round(hrf_delay / _HAXBY_T_R), fill_value="rest")
         labels = late.where(late != "rest", "").to_numpy(np.str_)
@@ -115,8 +118,8 @@ def fetch_haxby(
         runs = table["chunks"].to_numpy()
         rows = np.flatnonzero(keep_rest | (labels != ""))
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
-        run = Run(bunch.func[position], keep=rows, t_r=_HAXBY_T_R, segments=runs)
-        source = ImageSource([run], space, cleaning or Cleaning(high_pass=None))
+        run = Run(bunch.func[position], keep=rows, t_r=_HAXBY_T_R)
+        source = ImageSource([run], space, Cleaning(high_pass=None))
         n_volumes = source.runs[0].header.n_samples
         if n_volumes != len(labels):
             raise StudyError(
@@ -134,17 +137,6 @@ def fetch_haxby(
             )
         )
     return Study(people, "haxby2001")
-
-
-def _haxby_labels(path: Path) -> Any:
-    """Read the label and the run of each volume."""
-    table = read_table(path, " ")
-    try:
-        return table[["labels", "chunks"]].astype({"chunks": int})
-    except (KeyError, ValueError) as error:
-        raise StudyError(
-            f"{str(path)!r} is not a table of labels and chunks ({error})."
-        ) from error
 
 
 def fetch_openneuro(

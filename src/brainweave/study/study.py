@@ -23,10 +23,8 @@ __all__ = ["Study", "Subject"]
 class Study(Sequence[Subject]):
     """Several subjects; they may differ in samples, voxels, runs and categories.
 
-    ``study["01"]`` is the subject with that id and ``study[0]`` the first one. Where
-    ids are numbers, ``study[1]`` could be the second subject or the one called "1": if
-    these are two people, it is refused; ``study["1"]`` and ``study.subjects[1]`` say
-    which is meant.
+    ``study["01"]`` is the subject with that id and ``study[0]`` the first one. A number
+    that could mean two people, by id and by position, is refused.
 
     Parameters
     ----------
@@ -36,8 +34,7 @@ class Study(Sequence[Subject]):
         Name of the study.
     record : dict, optional
         What was done to the data when they were read, as plain values that JSON can
-        hold; see :func:`brainweave.load_bids`. Kept by whatever makes a study of this
-        one, and by :meth:`save`.
+        hold; see :func:`brainweave.load_bids`.
 
     Examples
     --------
@@ -158,13 +155,7 @@ class Study(Sequence[Subject]):
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("subject")
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
-        """Apply a function to each subject and keep the name.
-
-        Parameters
-        ----------
-        function : callable
-            Takes a :class:`Subject` and returns one.
-        """
+        """Apply a function from :class:`Subject` to :class:`Subject` to each of them."""
         return self._with_subjects(function(subject) for subject in self.subjects)
 
     def subset(
@@ -229,14 +220,11 @@ class Study(Sequence[Subject]):
         ----------
         by : {"category", "run"}, default="category"
             ``"category"``: of each category of each subject, the first half of its
-            samples (in order) goes to the first study, as in the GDM paper. Of a
-            category with an odd count the middle sample goes to the first half and to
-            the second in turn, categories in sorted order, so that the halves differ
-            by one sample at most; a category seen once is in one half only.
+            samples (in order) goes to the first study, as in the GDM paper. The middle
+            sample of odd counts goes to the first half and to the second in turn.
             Unlabelled samples count as one more category.
             ``"run"``: the first half of the study's runs, sorted, and the rest; the
-            middle one of an odd number of runs goes to the first half. A run is in
-            the same half for all subjects.
+            middle one of an odd number of runs goes to the first half.
 
         Returns
         -------
@@ -271,9 +259,8 @@ class Study(Sequence[Subject]):
     def zscore(self, by: Literal["run", "all"] = "run") -> "Study":
         """Standardise each voxel of each subject within its runs.
 
-        Mean 0 and standard deviation 1 (dividing by the count) per run; a voxel that
-        is constant in a run becomes 0 there. The input is never modified: arrays in
-        memory are copied, memory maps and lazy sources are standardised when read.
+        A voxel that is constant in a run becomes 0 there. Arrays in memory are copied,
+        memory maps and lazy sources are standardised when read.
 
         Parameters
         ----------
@@ -283,8 +270,7 @@ class Study(Sequence[Subject]):
         Returns
         -------
         Study
-            Its record says so: an evaluation that divides what was standardised
-            together names it in its ``design``.
+            Its record says so.
         """
         scaled = self.map(lambda subject: subject.zscore(by))
         scaled.record = {**(self.record or {}), "zscore": by}
@@ -324,10 +310,7 @@ class Study(Sequence[Subject]):
         ]
 
     def fingerprint(self) -> str:
-        """Return a text that stands for the study's content.
-
-        See :func:`brainweave.study.subject.fingerprint`.
-        """
+        """Return a text that stands for the study's content (ids, labels, samples)."""
         return fingerprint(self)
 
     def save(self, folder: str | PathLike[str], **options: Any) -> "Study":

@@ -358,8 +358,7 @@ def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
 def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     """Return one label per sample: int64, str, or objects if some are ``None``.
 
-    Floats that are whole numbers become int (MATLAB stores labels so). What is
-    missing, :mod:`brainweave._core.labels` says; None if all are.
+    Floats that are whole numbers become int. None if all are missing.
     """
     if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
         return array.astype(np.int64)
@@ -438,11 +437,9 @@ N_BLOCKS, BLOCK = 8, 32  # of larger ones, so many blocks of so many voxels
 def fingerprint(subjects: Iterable[Subject]) -> str:
     """Return a text that two studies share if they hold the same content.
 
-    It covers each subject's id, shape, labels, runs, stimuli and samples, whatever the
-    order of the subjects and whether samples are in memory, mapped or lazy; not the
-    name, the onsets or the brain space. Of subjects with more than 2 million numbers
-    all samples of 256 voxels are read (a lazy source is read whole), so a change in a
-    few other voxels is not seen.
+    It covers ids, shapes, labels, runs, stimuli and samples, in any order of subjects.
+    Of subjects with more than 2 million numbers, 256 voxels are read (a lazy source is
+    read whole), so a change in a few other voxels is not seen.
     """
     entries = sorted(([s.id, _digest(s)] for s in subjects), key=lambda e: e[0])
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

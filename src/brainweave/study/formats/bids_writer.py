@@ -37,8 +37,8 @@ def write_bids(
     whole or not at all.
 
     To read the same study with :func:`brainweave.load_bids`, pass ``confounds=None``,
-    ``stimulus="stim_file"``, the ``samples``, ``keep_rest`` and ``hrf_delay`` of the
-    simulation and, if samples are missing, ``scrub=0.5``.
+    ``stimulus="stim_file"``, ``Cleaning(high_pass=None)``, the ``keep_rest`` and
+    ``hrf_delay`` of the simulation and, if samples are missing, ``scrub=0.5``.
 
     Parameters
     ----------

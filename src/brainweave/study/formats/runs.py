@@ -159,9 +159,6 @@ class Run:
         Turns the cleaned volumes into samples (blocks, trials), instead of `keep`:
         anything with a length and ``apply(volumes)``, which gets an array with a row
         per volume of the whole run (zeros where `sample_mask` leaves one out).
-    segments : array-like of int, optional
-        If the file holds several runs one after the other: the run of each volume;
-        they are cleaned separately.
     levels : array-like of int, optional
         The event of each volume: confounds are fitted with a level for each of them.
     header : RunHeader, optional
@@ -174,7 +171,6 @@ class Run:
     keep: Any = None
     t_r: float | None = None
     plan: Any = None
-    segments: Any = None
     levels: Any = None
     header: Any = None
 
@@ -280,38 +276,29 @@ def read_run(
 
 
 def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[Any]:
-    """Clean each segment by itself; volumes outside of `sample_mask` become zero."""
+    """Clean the volumes of `sample_mask`; the others become zero."""
     n_volumes, used = len(values), run.used()
-    confounds = confound_columns(run.confounds, n_volumes, run.name)
-    segments = np.zeros(n_volumes) if run.segments is None else np.asarray(run.segments)
     if used.size == 0:
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
-    cleaned: Any = None
+    confounds = confound_columns(run.confounds, n_volumes, run.name)
     cutoff = run.cutoff(cleaning.high_pass)
-    for segment in np.unique(segments[used]):
-        rows = np.flatnonzero(segments == segment)
-        kept = np.flatnonzero(np.isin(rows, used))
-        own = None if confounds is None else confounds[rows]
-        columns = with_drifts(own, len(rows), run.repetition_time, cutoff)
-        levels = None
-        if run.levels is not None and columns is not None:
-            own_levels = np.asarray(run.levels)[rows]
-            n_fitted = len(np.unique(own_levels[kept])) + columns.shape[1]
-            if n_fitted <= ROOM * len(kept):
-                levels = own_levels
-        part = cleaning.apply(
-            values if len(rows) == n_volumes else values[rows],
-            name=run.name,
-            confounds=columns,
-            sample_mask=None if len(kept) == len(rows) else kept,
-            levels=levels,
-        )
-        if len(part) == n_volumes:
-            return part
-        if cleaned is None:
-            cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
-        cleaned[rows[kept]] = part
-    return np.asarray(cleaned)
+    columns = with_drifts(confounds, n_volumes, run.repetition_time, cutoff)
+    levels = None
+    if run.levels is not None and columns is not None:
+        n_fitted = len(np.unique(np.asarray(run.levels)[used])) + columns.shape[1]
+        levels = np.asarray(run.levels) if n_fitted <= ROOM * len(used) else None
+    part = cleaning.apply(
+        values,
+        name=run.name,
+        confounds=columns,
+        sample_mask=None if len(used) == n_volumes else used,
+        levels=levels,
+    )
+    if len(part) == n_volumes:
+        return part
+    cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
+    cleaned[used] = part
+    return cleaned
 
 
 def with_drifts(
