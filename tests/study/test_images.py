@@ -460,7 +460,7 @@ def test_missing_and_foreign_files_are_named(rng, tmp_path):
     ("call", "error", "message"),
     [
         ({"files": []}, TypeError, "must map subject ids to files"),
-        ({"files": {}}, StudyError, "No files were given"),
+        ({"files": {}}, TypeError, "files must map subject ids"),
         ({"files": {"a": []}}, StudyError, "'a' has no files"),
     ],
 )

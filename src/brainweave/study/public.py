@@ -150,8 +150,7 @@ def fetch_openneuro(
     """Fetch a dataset of OpenNeuro, or a part of it, as a BIDS folder.
 
     The ``openneuro-py`` client downloads, resumes and verifies the files. Install it
-    with ``pip install "brainweave[fetch]"``. Offline, pass the folder of an earlier
-    call to :func:`brainweave.load_bids`.
+    with ``pip install "brainweave[fetch]"``.
 
     Parameters
     ----------
@@ -182,13 +181,12 @@ def fetch_openneuro(
         raise InputError(f"tag must be a version such as '1.0.0', got {tag!r}.")
     name = accession if tag is None else f"{accession}-{tag}"
     folder = cache_folder("openneuro", cache_dir) / name
-    people = ["/sub-*"]
-    if subjects is not None:
-        listed = check_list_option("subjects", subjects, "fetch_openneuro")
-        people = [f"/sub-{str(id).removeprefix('sub-')}" for id in listed]
     include = None
     if subjects is not None or task is not None:
-        chosen = people if task is None else [f"{p}/**/*_task-{task}_*" for p in people]
+        ids = ["*"] if subjects is None else subjects
+        listed = check_list_option("subjects", ids, "fetch_openneuro")
+        files = "" if task is None else f"/**/*_task-{task}_*"
+        chosen = {f"/sub-{str(id).removeprefix('sub-')}{files}" for id in listed}
         include = [*sorted(chosen), "/*.*"]  # and the files at the top
     try:
         from openneuro import download as download_dataset

@@ -1,8 +1,7 @@
 """Simulate fMRI studies whose shared space is known.
 
-Everything is drawn from random streams that are keyed by their purpose (subject, run,
-brain or noise). A subject can therefore be simulated again at any time, alone, and two
-studies with the same seed and voxel counts have the same brains, whatever is shown.
+Random streams are keyed by their purpose (subject, run, brain or noise), so a subject
+can be simulated again, alone, and the same seed gives the same brains.
 """
 
 from __future__ import annotations
@@ -82,21 +81,19 @@ class SimulationSettings:
     n_shared : int, default=10
         Number of dimensions of the shared space.
     within : float, default=0.3
-        How much the stimuli of a category differ, relative to the differences between
-        categories. This variation is the same in all subjects.
+        How much the stimuli of a category differ, in all subjects alike, relative to
+        the differences between categories.
     trial_variability : float, default=0.3
         How much responses differ from trial to trial, in the same units.
     structured_noise : float, default=4.0
-        Standard deviation over voxels of noise with a spatial pattern that differs
-        between subjects, in percent of the mean image.
+        Standard deviation of noise with a spatial pattern, in percent of the mean.
     n_nuisance : int, default=40
         Rank of the structured noise.
     local_noise : float, default=0.3
-        Standard deviation of independent noise in each voxel, in percent of the mean
-        image.
+        Standard deviation of independent noise in each voxel, in percent of the mean.
     spontaneous : float, default=0.35
-        Standard deviation of activity that is not evoked by stimuli but lies in the
-        voxels that respond to them, relative to the responses.
+        Standard deviation of activity in the same voxels that no stimulus evokes,
+        relative to the responses.
     """
 
     duration: float | None = None
@@ -299,7 +296,7 @@ def autoregressive_noise(
 
 
 class RunSignals(NamedTuple):
-    """Time courses of the components of one run, except local noise."""
+    """Time courses of one run."""
 
     shared: NDArray[np.float64]  # responses in the shared space
     spontaneous: NDArray[np.float32]  # the subject's own activity in the same voxels
@@ -564,18 +561,11 @@ class SimulatedStudy(Study):
             tr=simulation.design.tr,
         )
 
-    def to_bids(
-        self,
-        folder: str | PathLike[str],
-        *,
-        task: str = "objects",
-        raw: bool = True,
-        derivatives: bool = True,
-    ) -> Path:
+    def to_bids(self, folder: str | PathLike[str], **options: Any) -> Path:
         """Write a BIDS dataset; see :func:`brainweave.study.write_bids`."""
         from brainweave.study.formats.bids_writer import write_bids
 
-        return write_bids(self, folder, task=task, raw=raw, derivatives=derivatives)
+        return write_bids(self, folder, **options)
 
 
 def simulate_study(
@@ -625,13 +615,11 @@ def simulate_study(
         Number of blocks, trials or scenes per category and run. By default 1 block, 6
         trials or 2 scenes.
     n_samples : int, optional
-        Exact number of labelled volumes per subject, instead of `repetitions`. As many
-        blocks or scenes are shown as needed, and the last one is shortened. Not for
-        ``"events"``.
+        Exact number of labelled volumes per subject, instead of `repetitions`; the
+        last block or scene is shortened. Not for ``"events"``.
     n_voxels : int, tuple of two ints or sequence of ints, default=(1200, 1800)
-        Number of voxels. An int gives all subjects the same mask. A tuple (least,
-        most) gives each subject a mask of its own, with a size drawn from this range.
-        A list has the size of each subject's mask.
+        Number of voxels. An int gives all subjects the same mask, a tuple (least, most)
+        or a list of sizes gives each subject a mask of its own.
     own_sequence : bool, optional
         Whether each subject sees its own sequence of categories. By default True,
         except for a movie.
@@ -640,14 +628,13 @@ def simulate_study(
     missing_runs : int or mapping of subject id to run numbers, default=0
         Number of subjects that lack one run, or the missing runs of each subject.
     missing_categories : int or mapping of subject id to category names, default=0
-        Number of subjects that lack one category, or the missing categories of each
-        subject.
+        Number of subjects that lack one category, or the categories each one lacks.
     signal : float, default=2.5
         Standard deviation over voxels of the response to a category, in percent of
         the mean image. Lower it for a harder study.
     random_state : int or None, default=0
-        Seed. Brains depend only on the seed, `n_subjects` and `n_voxels`: two studies
-        with the same seed are two experiments with the same people.
+        Seed. Two studies with the same seed, `n_subjects` and `n_voxels` are two
+        experiments with the same people.
     settings : SimulationSettings, optional
         Timing, noise and response variability.
 
@@ -719,16 +706,18 @@ def simulate_study(
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(categories, Integral):
-        n = int(categories)
-        if n < 1:
-            raise InputError(f"categories={n}: there must be at least one.")
-        more = [f"category{k + 1:02d}" for k in range(len(_CATEGORIES), n)]
-        return tuple([*_CATEGORIES, *more][:n])
-    if isinstance(categories, str):
+        more = [
+            f"category{k + 1:02d}" for k in range(len(_CATEGORIES), int(categories))
+        ]
+        categories = [*_CATEGORIES, *more][: max(int(categories), 0)]
+    elif isinstance(categories, str):
         raise TypeError(f"categories={categories!r} must be a number or a list.")
     names = tuple(str(c) for c in categories)  # type: ignore[union-attr]
     if not names or len(set(names)) < len(names) or "" in names:
-        raise InputError(f"categories={list(names)} must be different names.")
+        raise InputError(
+            f"categories={list(names)}: there must be at least one, and they must be "
+            "different names."
+        )
     return names
 
 

@@ -155,7 +155,7 @@ class Study(Sequence[Subject]):
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("subject")
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
-        """Apply a function from :class:`Subject` to :class:`Subject` to each of them."""
+        """Replace each subject by what a function makes of it."""
         return self._with_subjects(function(subject) for subject in self.subjects)
 
     def subset(

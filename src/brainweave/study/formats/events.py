@@ -59,10 +59,9 @@ class EventRules:
     Parameters
     ----------
     ignore : str or sequence of str, default=()
-        Labels that are no category, beside ``n/a`` and the labels of events that no
-        analysis takes for stimuli: rest, baseline, fixation (cross), blank, null
-        (event), ITI, ISI, response, button (press, response), key press and trigger,
-        in any case, plural or numbered. What was left out is in the record.
+        Labels that are no category, beside ``n/a``, rest, baseline, fixation, blank,
+        null, ITI, ISI, response, button (press), key press and trigger, in any case,
+        plural or numbered. What was left out is in the record.
     keep : str or sequence of str, default=()
         Of these, labels that are categories all the same.
     moments : bool, default=False
@@ -209,12 +208,12 @@ def read_events(
 
 def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
     try:
-        values = [np.nan if cell.strip() in MISSING else float(cell) for cell in column]
+        cells = ("nan" if cell.strip() in MISSING else cell for cell in column)
+        return np.array([float(cell) for cell in cells])
     except ValueError as error:
         raise StudyError(
             f"{path}: a cell of {column.name} is not a number ({error})."
         ) from None
-    return np.array(values)
 
 
 def event_volumes(
@@ -236,9 +235,8 @@ def match_volumes(
 ) -> NDArray[np.int64]:
     """Return the event that each volume shows, -1 for none.
 
-    Where it shows several (see :func:`event_volumes`), the one that covers most of it
-    counts (of equals the one that began last), so that a button press takes nothing
-    from the block it falls into.
+    Of several, the one that covers most of it counts (of equals the last), so that a
+    button press takes nothing from the block it falls into.
     """
     visible = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
@@ -260,10 +258,7 @@ def name_positions(
     *,
     hrf_delay: float = 5.0,
 ) -> NDArray[np.str_]:
-    """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``.
-
-    Volumes without an event get empty text.
-    """
+    """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``."""
     what = events.label if events.stimulus is None else events.stimulus
     begin = np.arange(len(volume_event)) * tr - hrf_delay
     names = [
@@ -276,23 +271,20 @@ def name_positions(
 def find_blocks(events: Events) -> Events:
     """Join neighbouring events of one category into blocks.
 
-    Many events files list every picture of a block. Events with the same label, with
-    no other event between them and at most 4 s from the end of one to the onset of the
-    next, are one block, named after its first stimulus.
+    Events with the same label, with no other event between them and at most 4 s from
+    the end of one to the onset of the next, are one block.
     """
-    if len(events) == 0:
-        return events
-    stop = events.onset + events.duration
-    first, ends = [0], [stop[0]]
-    for e in range(1, len(events)):
-        same = events.label[e] == events.label[e - 1]
+    first: list[int] = []
+    ends: list[float] = []
+    for e, stop in enumerate(events.onset + events.duration):
+        same = e > 0 and events.label[e] == events.label[e - 1]
         if same and events.onset[e] - ends[-1] <= _MAX_GAP + _TIME_SLACK:
-            ends[-1] = max(ends[-1], stop[e])
+            ends[-1] = max(ends[-1], stop)
         else:
             first.append(e)
-            ends.append(stop[e])
-    blocks = events.take(np.array(first))
-    return replace(blocks, duration=ends - blocks.onset)
+            ends.append(stop)
+    blocks = events.take(np.array(first, np.intp))
+    return replace(blocks, duration=np.array(ends) - blocks.onset)
 
 
 def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
@@ -371,9 +363,7 @@ def trial_weights(
     With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
     weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
     separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
-    category, and the rest, and only the first row of :math:`X_j^+` is kept; that
-    trades a little bias for far less variance when trials follow each other quickly.
-    `nuisance` holds the other columns. Volumes that are not `usable` get weight zero.
+    category, and the rest, and only the first row of :math:`X_j^+` is kept.
 
     References
     ----------
@@ -492,11 +482,10 @@ def plan_samples(
     confounds: NDArray[np.float64] | None = None,
     high_pass: float | None = DRIFT_CUTOFF,
 ) -> SamplePlan:
-    """Plan the samples of one run.
+    """Plan the samples of one run; volumes other than `kept_volumes` are censored.
 
-    Volumes other than `kept_volumes` are censored; `confounds` are further columns of
-    the trial models, whose drift terms stop at `high_pass`, or are removed from other
-    samples before, together with the drifts among them.
+    `confounds` are columns of the trial models, whose drift terms stop at `high_pass`;
+    from other samples they are removed before, with the drifts among them.
     """
     rules, sampling = rules or EventRules(), sampling or Sampling()
     check_option("samples", samples, SAMPLES, owner="plan_samples")
@@ -540,7 +529,6 @@ def plan_samples(
     stimuli = np.append(stimuli, "")[sample_event]
     if rows is not None and rules.moments:
         stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
-    has_volume = visible.any(axis=1)
     counts = EventCounts(
         events=n_events,
         outside=n_outside,
@@ -554,7 +542,7 @@ def plan_samples(
         counts = replace(
             counts,
             shared_volumes=int((np.sum(shown, axis=0) > 1).sum()),
-            overshadowed=int((has_volume & ~preferred).sum()),
+            overshadowed=int((visible.any(axis=1) & ~preferred).sum()),
         )
     return SamplePlan(
         np.append(events.label, "")[sample_event],

@@ -205,13 +205,11 @@ def _make_study(
     given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     if t_r is not None:
         t_r = check_tr(t_r, f"t_r={t_r!r}", InputError)
-    if not isinstance(files, Mapping):
+    if not isinstance(files, Mapping) or not files:
         raise TypeError(
             "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
             f"{type(files).__name__}."
         )
-    if not files:
-        raise StudyError("No files were given.")
     subject_runs, spaces, known = {}, {}, {}
     for id, entry in ((str(id), entry) for id, entry in files.items()):
         listed = list(entry) if isinstance(entry, list | tuple) else [entry]

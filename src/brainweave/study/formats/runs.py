@@ -58,11 +58,10 @@ class Cleaning:
 
     Notes
     -----
-    Confounds and drifts are removed before voxels are standardised. Where events are
-    known (or the labels of all volumes: neighbours with one label), confounds and
-    drifts are fitted together with a level for each event, so that what responses and
-    drifts have in common stays; but only if both take at most two fifths of a run's
-    degrees of freedom.
+    Confounds and drifts are removed before voxels are standardised. Where events (or
+    the labels of all volumes) are known, both are fitted together with a level for each
+    event, so that what responses and drifts have in common stays; but only if that
+    takes at most two fifths of a run's degrees of freedom.
     """
 
     standardize: Literal["zscore", "psc"] | None = None
@@ -75,8 +74,8 @@ class Cleaning:
             known = ("zscore", "psc")
             check_option("standardize", self.standardize, known, owner="Cleaning")
         check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
-        for name in ("high_pass", "smoothing_fwhm"):
-            value = getattr(self, name)
+        sizes = {"high_pass": self.high_pass, "smoothing_fwhm": self.smoothing_fwhm}
+        for name, value in sizes.items():
             if (name, value) == ("high_pass", "auto") or value is None:
                 continue
             if isinstance(value, str) or not value > 0:
@@ -144,9 +143,8 @@ class Run:
         4-D NIfTI, CIFTI dtseries or dscalar, functional GIfTI (or a mapping of
         structure to GIfTI, for two hemispheres).
     confounds : array-like, DataFrame or path, optional
-        Time courses to remove, a row per volume. A path is read as tab-separated with
-        a header (``.tsv``), comma-separated with a header (``.csv``), or as bare
-        columns of numbers (anything else, such as motion parameters). Missing values
+        Time courses to remove, a row per volume. A path is a table with a header
+        (``.tsv``, ``.csv``), or bare columns of numbers (anything else). Missing values
         in the first row, where derivatives have none, become zero.
     sample_mask : array-like of int, optional
         Volumes that take part in the cleaning (scrubbing); all by default.
@@ -415,8 +413,7 @@ def plan_run(
     """Return an opened run, whose repetition time is known, with a plan of its samples.
 
     Confounds become columns of trial models; other samples are cleaned of them when
-    they are read. `unsteady` volumes are left out since the magnetisation was not
-    steady yet.
+    they are read.
     """
     n_volumes, cutoff = run.header.n_samples, run.cutoff(high_pass)
     confounds = confound_columns(run.confounds, n_volumes, run.name)
@@ -498,8 +495,7 @@ def study_of_runs(
 ) -> Study:
     """Make a lazy study of the runs of each subject, by their names, in its space.
 
-    `labels` are labels and stimuli of each subject, where runs have no plans that bring
-    them; `settings` and `more` go into the record.
+    `labels` are labels and stimuli of each subject, where runs have no plans.
     """
     subjects, records = [], {}
     for id, own_runs in runs.items():
