@@ -81,43 +81,12 @@ class Cleaning:
             if isinstance(value, str) or not value > 0:
                 raise InputError(f"{name} must be above zero, got {value!r}.")
 
-    def apply(
-        self,
-        values: NDArray[Any],
-        *,
-        name: str,
-        confounds: NDArray[Any] | None = None,
-        sample_mask: NDArray[np.intp] | None = None,
-        levels: NDArray[np.intp] | None = None,
-    ) -> NDArray[Any]:
-        """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
-        finite = finite_voxels(values, name)
-        if not finite.all():
-            if self.nan == "error":
-                raise StudyError(
-                    f"{name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the "
-                    'mask are NaN or infinite. Use a tighter mask, or nan="zero" to '
-                    "set them to zero."
-                )
-            values = np.where(finite, values, values.dtype.type(0))
-        used: Any = slice(None) if sample_mask is None else sample_mask
-        if confounds is not None:
-            levels = np.zeros(len(values), np.intp) if levels is None else levels
-            values = _remove_confounds(values, confounds, levels, used)
-        values = values[used]
-        if self.standardize is None:
-            return values
-        from nilearn.signal import clean  # slow to import, and seldom needed
-
-        scale = "zscore_sample" if self.standardize == "zscore" else self.standardize
-        return np.asarray(clean(values, detrend=False, standardize=scale, filter=False))
-
 
 def _remove_confounds(
     values: NDArray[Any],
     confounds: NDArray[Any],
     levels: NDArray[np.intp],
-    used: Any,
+    used: NDArray[np.intp],
 ) -> NDArray[Any]:
     """Subtract confounds, fitted to the volumes used with a mean for each level."""
     constants = levels[:, None] == np.unique(levels)
@@ -278,24 +247,36 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
     n_volumes, used = len(values), run.used()
     if used.size == 0:
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
+    finite = finite_voxels(values, run.name)
+    if not finite.all():
+        if cleaning.nan == "error":
+            raise StudyError(
+                f"{run.name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the "
+                'mask are NaN or infinite. Use a tighter mask, or nan="zero" to set '
+                "them to zero."
+            )
+        values = np.where(finite, values, values.dtype.type(0))
     confounds = confound_columns(run.confounds, n_volumes, run.name)
     cutoff = run.cutoff(cleaning.high_pass)
     columns = with_drifts(confounds, n_volumes, run.repetition_time, cutoff)
-    levels = None
-    if run.levels is not None and columns is not None:
-        n_fitted = len(np.unique(np.asarray(run.levels)[used])) + columns.shape[1]
-        levels = np.asarray(run.levels) if n_fitted <= ROOM * len(used) else None
-    part = cleaning.apply(
-        values,
-        name=run.name,
-        confounds=columns,
-        sample_mask=None if len(used) == n_volumes else used,
-        levels=levels,
-    )
-    if len(part) == n_volumes:
-        return part
-    cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
-    cleaned[used] = part
+    if columns is not None:
+        levels = np.zeros(n_volumes, np.intp)
+        if run.levels is not None:
+            known = np.asarray(run.levels)
+            n_fitted = len(np.unique(known[used])) + columns.shape[1]
+            levels = known if n_fitted <= ROOM * len(used) else levels
+        values = _remove_confounds(values, columns, levels, used)
+    values = values if len(used) == n_volumes else values[used]
+    if cleaning.standardize is not None:
+        from nilearn.signal import clean  # slow to import, and seldom needed
+
+        is_zscore = cleaning.standardize == "zscore"
+        scale = "zscore_sample" if is_zscore else cleaning.standardize
+        values = clean(values, detrend=False, standardize=scale, filter=False)
+    if len(used) == n_volumes:
+        return np.asarray(values)
+    cleaned = np.zeros((n_volumes, values.shape[1]), values.dtype)
+    cleaned[used] = values
     return cleaned
 
 
