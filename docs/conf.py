@@ -57,7 +57,6 @@ nitpick_ignore = [
     ("py:func", "brainweave.study.subject.fingerprint"),
     ("py:func", "brainweave.basis.signatures.sample_signatures"),
     ("py:func", "epi_mask"),
-    ("py:class", "brainweave.study.subject.Source"),
     ("py:data", "reproduction.METHODS"),
 ]
 suppress_warnings = ["config.cache"]  # the gallery's scraper is a function

@@ -148,9 +148,6 @@ def test_the_only_task_and_space_are_named_without_being_asked_for(
     assert names["plain"] == names["chosen"]
     kind = "task-objects_space-T1w" if preprocessed else "task-objects"
     stem = out["plain"] / "sub-01" / "func" / f"sub-01_{kind}_desc-"
-    mask = json.loads(Path(f"{stem}brainweave_mask.json").read_text())
-    reference = mask["SpatialReference"].removeprefix("bids:source:")
-    assert (data / reference).is_file()
     table = json.loads(Path(f"{stem}gdm_timeseries.json").read_text())
     assert table["SamplingFrequency"] == "TR"
 
@@ -526,16 +523,6 @@ def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
     bases = [SimpleNamespace(id=f"0{i}", **known) for i in range(2)]
     for flags in took_part(aligner, bases):
         assert flags.astype(int).tolist() == want
-
-
-def test_only_volumes_have_a_mask_image(tmp_path):
-    from types import SimpleNamespace
-
-    from brainweave.study.formats.bids_derivative import Derivative
-
-    basis = SimpleNamespace(id="01", space=None)
-    Derivative(tmp_path, tmp_path).write_mask(basis, "", [])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_info_of_a_basis_names_its_subject(app, call):

@@ -4,7 +4,6 @@ import builtins
 import errno
 import io
 import tomllib
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -212,20 +211,16 @@ def test_info_of_a_model_says_what_it_is(model, call):
     assert bw.describe(model)["provenance"]["options"]["energy"] == 0.6
 
 
-def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):
-    data = Path(__file__).parents[3] / "shared" / "data" / "raider_images"
-    if not data.is_dir():
-        pytest.skip("the Raider files are not on this machine")
-    cache = tmp_path / "cache" / "raider"
-    cache.mkdir(parents=True)
-    for file in data.glob("*.mat"):
-        (cache / file.name).symlink_to(file)
-    execute(
-        *("fetch", "raider", tmp_path / "st", "--cache-dir", tmp_path / "cache", "-q")
-    )
-    study = bw.Study.open(tmp_path / "st")
-    assert len(study) == 10
-    assert study[0].n_voxels == 1000
+def test_fetch_makes_a_study(tmp_path, call, monkeypatch):
+    def fetch_haxby(subjects, cache_dir, progress):
+        assert (cache_dir, progress) == (tmp_path / "cache", False)
+        return bw.simulate_study(n_subjects=len(subjects), n_voxels=50, n_runs=1)
+
+    monkeypatch.setattr("brainweave.study.public.fetch_haxby", fetch_haxby)
+    cache = ("--cache-dir", tmp_path / "cache", "-q")
+    people = ("--participant-label", "1", "--participant-label", "sub-2")
+    call("fetch", "haxby", tmp_path / "st", *people, *cache)
+    assert bw.Study.open(tmp_path / "st").ids == ["01", "02"]
 
 
 # -- what is asked for in other ways ---------------------------------------------------

@@ -31,7 +31,6 @@ SMALL = {
     "n_voxels": (120, 180),
     "settings": QUICK,
 }
-BLOCKS = {"settings": replace(QUICK, samples="blocks")}
 
 
 def same(study, loaded, tolerance):
@@ -65,8 +64,6 @@ def test_written_study_reads_back_the_same(tmp_path):
             {"sampling": Sampling(keep_rest=True)},
         ),
         ({"design": "movie"}, {"events": EventRules(moments=True)}),
-        (BLOCKS, {"samples": "blocks"}),
-        ({**BLOCKS, "missing_samples": 0.3}, {"samples": "blocks"}),
         (
             {"design": "events", "settings": replace(QUICK, hrf_delay=4.0, tr=1.5)},
             {"sampling": Sampling(hrf_delay=4.0)},
@@ -79,15 +76,6 @@ def test_every_kind_of_study_reads_back_the_same(tmp_path, made, read):
     folder = study.to_bids(tmp_path / "out", raw=False)
     loaded = load_bids(folder, stimulus="stim_file", **UNCLEANED, **read)
     same(study, loaded, 1e-5)
-
-
-@pytest.mark.parametrize("samples", ["trials-lsa", "trials-lss"])
-def test_trial_estimates_read_back_the_same(tmp_path, samples):
-    made = {"design": "events", "settings": SimulationSettings(samples=samples)}
-    study = simulate_study(**{**SMALL, **made})
-    folder = study.to_bids(tmp_path / "out", raw=False)
-    loaded = load_bids(folder, confounds=None, stimulus="stim_file", samples=samples)
-    same(study, loaded, 1e-3)
 
 
 @pytest.mark.parametrize("made", [{}, {"n_voxels": 150}, {"design": "movie"}])

@@ -1,4 +1,4 @@
-"""Raider and Haxby from a local server that has the real small files."""
+"""Haxby from a local server that has the real small files."""
 
 import errno
 import hashlib
@@ -9,80 +9,21 @@ import tarfile
 import nibabel as nib
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.io import savemat
+from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import Cleaning
-from brainweave.study import public as datasets
-from brainweave.study.public import fetch_haxby, fetch_raider
+from brainweave.study.public import cache_folder, fetch_haxby
 
 pytestmark = pytest.mark.network
 
 
-@pytest.fixture
-def raider(server, real_data, monkeypatch):
-    folder = real_data / "raider_images"
-    if not folder.is_dir():
-        pytest.skip(f"no Raider images in {real_data}")
-    for name in ("image_data_lh.mat", "image_data_rh.mat", "label.mat"):
-        server.files["raider/" + name] = (folder / name).read_bytes()
-    monkeypatch.setattr(datasets, "RAIDER_URL", server.url + "raider/")
-    return server
-
-
-def test_raider_arrives_with_labels_and_runs(raider, tmp_path):
-    study = fetch_raider(cache_dir=tmp_path)
-    assert len(study) == 10
-    assert {s.samples.shape for s in study} == {(56, 1000)}
-    assert study.categories == [1, 2, 3, 4, 5, 6, 7]
-    assert study.run_ids == list(range(1, 9))
-    assert study[0].labels[:7].tolist() == [6, 5, 4, 2, 1, 7, 3]
-
-
-def test_raider_goes_on_after_a_broken_connection_and_works_offline(
-    raider, tmp_path, monkeypatch
-):
-    raider.break_after["raider/image_data_rh.mat"] = [1_000_000]
-    with pytest.raises(StudyError, match=r"_rh\.mat cannot be .*1000000 bytes"):
-        fetch_raider(cache_dir=tmp_path)
-    first = fetch_raider(cache_dir=tmp_path)
-    monkeypatch.setattr(datasets, "RAIDER_URL", "http://127.0.0.1:9/")
-    again = fetch_raider(cache_dir=tmp_path)
-    assert len(raider.gets("raider/image_data_lh.mat")) == 1
-    assert_array_equal(first[3].data(), again[3].data())
-
-
-def test_raider_refuses_other_bytes(raider, tmp_path):
-    changed = bytearray(raider.files["raider/label.mat"])
-    changed[-1] ^= 1
-    raider.files["raider/label.mat"] = bytes(changed)
-    with pytest.raises(StudyError, match=r"label.mat does not have the expected"):
-        fetch_raider(cache_dir=tmp_path)
-
-
-def test_raider_has_two_parts():
-    with pytest.raises(InputError, match="'images', 'movie'; got 'film'"):
-        fetch_raider("film")
-
-
-def test_raider_movie_is_locked_in_time(server, tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    listed = {}
-    for side in ("lh", "rh"):
-        buffer = io.BytesIO()
-        savemat(buffer, {f"movie_data_{side}": rng.normal(size=(5, 20, 3))})
-        content = buffer.getvalue()
-        server.files[f"movie_data_{side}.mat"] = content
-        head = f"blob {len(content)}\0".encode()
-        id = hashlib.sha1(head + content).hexdigest()
-        listed[f"movie_data_{side}.mat"] = id
-    monkeypatch.setitem(datasets.RAIDER_FILES, "movie", listed)
-    monkeypatch.setattr(datasets, "RAIDER_URL", server.url)
-    study = fetch_raider("movie", cache_dir=tmp_path)
-    assert {s.samples.shape for s in study} == {(20, 10)}
-    assert study[2].stimuli.tolist() == list(range(20))
-    assert study[2].labels is None
+def test_the_cache_is_the_users_and_can_be_moved(tmp_path, monkeypatch):
+    monkeypatch.delenv("BRAINWEAVE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder("x").parts[-2:] == ("brainweave", "x")
+    monkeypatch.setenv("BRAINWEAVE_CACHE", str(tmp_path / "env"))
+    assert cache_folder("x") == tmp_path / "env" / "x"
+    assert cache_folder("x", tmp_path / "own") == tmp_path / "own" / "x"
 
 
 # --- Haxby: the archives that nilearn expects, made of real slices ----------------
@@ -171,14 +112,6 @@ def test_haxby_delay_moves_labels_within_runs_only(haxby):
         here = direct.runs == run
         assert late.labels[here][2:].tolist() == direct.labels[here][:-2].tolist()
         assert late.labels[here][:2].tolist() == [None, None]
-
-
-def test_haxby_cleans_each_run_by_itself(haxby):
-    cleaning = Cleaning(standardize="zscore")
-    study = get_haxby(haxby, subjects=[1], keep_rest=True, cleaning=cleaning)
-    values, runs = study[0].data(), study[0].runs
-    for run in (1, 12):
-        assert_allclose(values[runs == run].mean(axis=0), 0, atol=1e-4)
 
 
 def test_haxby_works_offline(haxby):

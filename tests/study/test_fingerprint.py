@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brainweave.study.study import Study, Subject
-from brainweave.study.subject import BLOCK, N_BLOCKS, WHOLE, RowView, fingerprint
+from brainweave.study.subject import BLOCK, N_BLOCKS, WHOLE, View, fingerprint
 
 
 def subject(id: str = "01", **changes: object) -> Subject:
@@ -28,7 +28,7 @@ def test_same_content_same_fingerprint(tmp_path: Path) -> None:
     assert study.save(tmp_path / "s").fingerprint() == known
     assert study.subset(["02", "01"]).fingerprint() == known
     values = study[0].samples
-    lazy = RowView(np.vstack([values, values]), np.arange(6))
+    lazy = View(np.vstack([values, values]), np.arange(6))
     assert Study([subject("01", samples=lazy), study[1]]).fingerprint() == known
     wide = subject("01", samples=values.astype(np.float64))
     assert Study([wide, study[1]]).fingerprint() == known

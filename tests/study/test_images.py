@@ -114,9 +114,7 @@ def test_subjects_can_be_on_different_grids_in_native_space(rng, tmp_path):
 
 
 def test_epi_mask_needs_runs_on_one_grid(rng):
-    with pytest.raises(
-        StudyError, match=r"shape \(4, 4, 4\), the first run \(5, 6, 4\)"
-    ):
+    with pytest.raises(StudyError, match="Runs must be on one grid"):
         epi_mask([make_volume(rng), make_volume(rng, shape=(4, 4, 4))])
 
 
@@ -132,7 +130,6 @@ def test_labels_and_stimuli_are_per_subject_or_for_all(files):
 
 
 def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
-    from nilearn.signal import clean
 
     paths, masks = files
     confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))], "b": None}
@@ -161,11 +158,11 @@ def test_filters_know_the_repetition_time(rng):
         "a"
     ].data()
     assert slow < 0.3 * np.abs(np.fft.rfft(raw - raw.mean(0), axis=0))[1:4].mean()
-    with pytest.raises(InputError, match=r"high_pass=0.3 Hz is not below .*0.25 Hz"):
+    with pytest.raises(InputError, match=r"high_pass=0.3 Hz must be below .*0.25 Hz"):
         load_nifti({"a": image}, mask=mask, cleaning=Cleaning(high_pass=0.3))
     unknown = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE)
     unknown.header["pixdim"][4] = 0
-    with pytest.raises(InputError, match=r"states no repetition time.*Give t_r"):
+    with pytest.raises(InputError, match="which is unknown; give t_r"):
         load_nifti({"a": unknown}, mask=mask, cleaning=Cleaning(high_pass=0.05))[
             "a"
         ].data()
@@ -278,7 +275,7 @@ def test_runs_keep_and_censor_volumes(rng):
     assert source.onsets().tolist() == [14, 4, 2, 10]
     with pytest.raises(InputError, match="volume 4 is to be kept but sample_mask"):
         ImageSource([Run(image, sample_mask=[1, 2], keep=[4])], VolumeSpace(mask))
-    with pytest.raises(InputError, match="has 10 volumes; keep asks for volume 10"):
+    with pytest.raises(InputError, match="keep does not fit: index 10 is out of"):
         ImageSource([Run(image, keep=[10])], VolumeSpace(mask))
 
 
@@ -463,7 +460,7 @@ def test_missing_and_foreign_files_are_named(rng, tmp_path):
     ("call", "error", "message"),
     [
         ({"files": []}, TypeError, "must map subject ids to files"),
-        ({"files": {}}, StudyError, "No files were given"),
+        ({"files": {}}, TypeError, "files must map subject ids"),
         ({"files": {"a": []}}, StudyError, "'a' has no files"),
     ],
 )
@@ -805,27 +802,14 @@ def test_volumes_can_be_chosen_by_a_mask(rng):
     chosen = np.array([True, False, True, True, False, False])
     whole = read_run(image, space)
     assert_array_equal(read_run(Run(image, sample_mask=chosen), space), whole[chosen])
-    with pytest.raises(InputError, match=r"but sample_mask has shape \(5,\)"):
+    with pytest.raises(InputError, match="sample_mask does not fit: boolean"):
         read_run(Run(image, sample_mask=chosen[1:]), space)
     with pytest.raises(InputError, match="sample_mask leaves no volume at all"):
         read_run(Run(image, sample_mask=np.zeros(6, bool)), space)
-    with pytest.raises(InputError, match=r"but segments have shape \(3,\)"):
-        read_run(Run(image, segments=[1, 1, 2]), space)
     with pytest.raises(StudyError, match="at least one run, got none"):
         ImageSource([], space)
     with pytest.raises(StudyError, match="Subject 'a' has no samples"):
         load_nifti({"a": Run(image, keep=[])}, mask=make_mask(rng))
-
-
-def test_segments_are_cleaned_by_themselves_and_keep_their_places(rng):
-    image, space = make_volume(rng, 8), VolumeSpace(make_mask(rng))
-    segments = np.array([1, 2, 1, 2, 1, 2, 1, 2])
-    values = read_run(
-        Run(image, segments=segments), space, Cleaning(standardize="zscore")
-    )
-    alone = read_run(Run(image), space)[segments == 2]
-    want = clean(alone, detrend=False, standardize="zscore_sample")
-    assert_allclose(values[segments == 2], want, atol=1e-4)
 
 
 def test_a_run_that_changed_since_it_was_opened_is_named(rng, tmp_path):

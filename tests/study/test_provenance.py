@@ -32,8 +32,6 @@ RECORD = {
                 "volumes": 50,
                 "scrubbed": 0,
                 "confounds": 24,
-                "shared_volumes": 3,
-                "overshadowed": 1,
             }
         },
     },
@@ -52,7 +50,6 @@ def test_every_step_is_told():
     assert told["mask"] == "voxels in the brain masks of all runs of all subjects"
     assert told["missing runs"] == "sub-02: 2"
     assert told["repetition time"] == "2 s"
-    assert "3 volumes lie under events" in told["overlapping events"]
     assert told["matching"] == "truncate: 8 of 10 samples used; dropped: sub-01 2"
     assert describe_record(None) == []
 
@@ -95,16 +92,6 @@ def test_confounds_that_go_with_the_events_are_told():
     (text,) = cautions(record)
     assert "The 20 confounds and drifts explain 61% of the categories' own" in text
     assert "in 1 of 2 runs more than half" in text
-    fitted = ", fitted with a level for each event"
-    assert dict(describe_record(record))["confounds"] == "simple" + fitted
-    record["runs"]["01"]["2"]["levels"] = 0
-    assert dict(describe_record(record))["confounds"].endswith(
-        f"{fitted} in 1 of 2 runs"
-    )
-    record["runs"]["01"]["1"]["levels"] = 0
-    assert dict(describe_record(record))["confounds"] == "simple, fitted without events"
-    settings["samples"] = "trials-lss"
-    assert dict(describe_record(record))["confounds"] == "simple"
 
 
 def test_files_labels_and_scale_are_told():

@@ -103,16 +103,6 @@ def test_samples_without_noise_are_the_shared_responses_through_the_maps():
         assert_allclose(samples, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("samples", ["blocks", "trials", "trials-lss"])
-def test_truth_is_reduced_as_the_samples_are(samples):
-    study = simulate_study(**small(**NO_NOISE, samples=samples))
-    truth = study.truth
-    expected = truth.shared[1] @ truth.maps[1] * 2.5 / np.sqrt(10)
-    centred = study[1].data() - study[1].data().mean(axis=0)
-    assert_allclose(centred, expected - expected.mean(axis=0), atol=2e-2)
-    assert study[1].n_samples == 8
-
-
 def test_long_responses_without_variation_are_the_centroids():
     study = simulate_study(**small(within=0, trial_variability=0, duration=60.0))
     truth, subject = study.truth, study[0]
@@ -175,11 +165,6 @@ def test_share_of_missing_samples_is_exact():
     when = [list(zip(s.runs, s.onsets, strict=True)) for s in (full[0], study[0])]
     rows = [when[0].index(moment) for moment in when[1]]
     assert_allclose(study[0].data(), full[0].data()[rows], rtol=0)
-
-
-def test_missing_patterns_are_missing_events():
-    study = simulate_study(**small(samples="blocks"), missing_samples=0.25)
-    assert [s.n_samples for s in study] == [6, 6, 6]
 
 
 def test_subjects_can_lack_runs_and_categories():
@@ -317,7 +302,6 @@ def test_impossible_studies_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": "runs"}, "samples of SimulationSettings must be one of"),
         ({"tr": 0}, "tr=0 must be positive"),
         ({"duration": -1.0}, "duration=-1.0 must be positive"),
         ({"local_noise": -1}, "local_noise=-1 must not be negative"),

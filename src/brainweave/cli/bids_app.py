@@ -383,7 +383,6 @@ def align_group(job: Job) -> None:
         }
         aligned = took_part(model, bases)
         for basis, values, flags in zip(bases, shared, aligned, strict=True):
-            job.derivative.write_mask(basis, entities, sorted(made[basis.id]["inputs"]))
             job.derivative.write_features(basis, values, flags, named, **details)
             tick(basis.id)
     if job.params["report"]:

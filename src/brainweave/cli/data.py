@@ -10,7 +10,7 @@ from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
 
-PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro dataset such as ds000105"
+PUBLIC = "haxby, or an OpenNeuro dataset such as ds000105"
 # options of load_bids that are options of commands
 LOAD_OPTIONS = (
     *("task", "space", "samples", "label", "ignore", "keep", "confounds"),
@@ -98,21 +98,16 @@ def _find_dataset(
     if name.startswith("ds") and name[2:].isdigit():
         options = {"accession": name, "subjects": subjects, "task": task}
         return public.fetch_openneuro, options
-    if name == "haxby":
-        try:
-            ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
-        except ValueError:
-            got = ", ".join(subjects or [])
-            raise UsageError(
-                f"Haxby's subjects have numbers from 1 to 6; got {got}."
-            ) from None
-        return public.fetch_haxby, {"subjects": ids}
-    if name not in ("raider", "raider-movie"):
+    if name != "haxby":
         raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
-    if subjects is not None:
-        raise UsageError("The Raider study comes whole: leave out --participant-label.")
-    part = "movie" if name == "raider-movie" else "images"
-    return public.fetch_raider, {"part": part}
+    try:
+        ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
+    except ValueError:
+        got = ", ".join(subjects or [])
+        raise UsageError(
+            f"Haxby's subjects have numbers from 1 to 6; got {got}."
+        ) from None
+    return public.fetch_haxby, {"subjects": ids}
 
 
 # -- convert ---------------------------------------------------------------------------

@@ -20,11 +20,12 @@ MAX_SCRUBBED = 1 / 2  # of a subject's volumes
 MAX_NUISANCE = 1 / 3  # confounds and drifts per volume
 MAX_EXPLAINED = 1 / 2  # of the categories' time courses, by confounds and drifts
 
+_LSA = "one estimate per trial (least squares all)"
 _SAMPLES = {
     "volumes": "single volumes",
     "blocks": "means of blocks",
-    "trials": "one estimate per trial (least squares all)",
-    "trials-lsa": "one estimate per trial (least squares all)",
+    "trials": _LSA,
+    "trials-lsa": _LSA,
     "trials-lss": "one estimate per trial (least squares separate)",
 }
 _MASKS = {
@@ -33,12 +34,7 @@ _MASKS = {
     "epi": "computed from the images: voxels in the masks of at least half of a "
     "subject's runs",
 }
-_SOURCES = {
-    "nifti": "NIfTI",
-    "cifti": "CIFTI",
-    "gifti": "GIfTI",
-    "matlab": "MATLAB",
-}
+_SOURCES = {"nifti": "NIfTI", "cifti": "CIFTI", "gifti": "GIfTI", "matlab": "MATLAB"}
 _SCALES = {
     "zscore": "z-scores of each voxel and run",
     "run": "z-scores of each voxel and run",
@@ -54,12 +50,17 @@ def make_record(
 
     `runs` has, by subject id and name of the run, what :func:`run_record` returns.
     """
+    samples = {}
+    for s in subjects:
+        labels = [None] * s.n_samples if s.labels is None else s.labels
+        counts = Counter("n/a" if label is None else str(label) for label in labels)
+        samples[s.id] = dict(sorted(counts.items()))
     return {
         "brainweave": __version__,
         "settings": plain(settings, other=image_name, arrays=False),
         **more,
         "runs": dict(runs),
-        "samples": {s.id: _samples_by_category(s) for s in subjects},
+        "samples": samples,
     }
 
 
@@ -78,12 +79,6 @@ def run_record(run: Any, high_pass: Any) -> dict[str, Any]:
     }
 
 
-def _samples_by_category(subject: Any) -> dict[str, int]:
-    labels = [None] * subject.n_samples if subject.labels is None else subject.labels
-    counts = Counter("n/a" if label is None else str(label) for label in labels)
-    return dict(sorted(counts.items()))
-
-
 def scaled_within(record: Record | None) -> str | None:
     """Return what a voxel's scale was taken over: "run", "all", or None if unknown."""
     record = record or {}
@@ -94,8 +89,7 @@ def scaled_within(record: Record | None) -> str | None:
 
 def cautions(record: Record | None) -> list[str]:
     """Return what a reader should know before believing numbers of these data."""
-    by_subject = (record or {}).get("runs") or {}
-    runs = [run for own in by_subject.values() for run in own.values()]
+    by_subject, runs = _runs_of(record or {})
     texts = []
     for id, own in by_subject.items():
         lost, total = _count(own.values(), "scrubbed"), _count(own.values(), "volumes")
@@ -104,14 +98,14 @@ def cautions(record: Record | None) -> list[str]:
             texts.append(
                 f"sub-{id}: {lost} of {total} volumes ({share}) were left out."
             )
-    counts = [
-        (_count_nuisance(r), r["volumes"] - r.get("scrubbed", 0) - r.get("unsteady", 0))
-        for r in runs
-    ]
-    crowded = [(n, left) for n, left in counts if n > MAX_NUISANCE * left]
     remedy = "Fewer confounds may serve better: motion alone, or none."
+    crowded = []
+    for run in runs:
+        left = run["volumes"] - run.get("scrubbed", 0) - run.get("unsteady", 0)
+        if _n_removed(run) > MAX_NUISANCE * left:
+            crowded.append((_n_removed(run) / max(left, 1), _n_removed(run), left))
     if crowded:
-        n, left = max(crowded, key=lambda pair: pair[0] / max(pair[1], 1))
+        _, n, left = max(crowded)
         texts.append(
             f"{n} confounds and drifts are removed from {left} volumes in "
             f"{len(crowded)} of {len(runs)} runs, and with them much of the signal. "
@@ -121,10 +115,9 @@ def cautions(record: Record | None) -> list[str]:
     if explained:
         worst = max(explained, key=lambda r: r["lost"])
         texts.append(
-            f"The {_count_nuisance(worst)} confounds and drifts explain "
+            f"The {_n_removed(worst)} confounds and drifts explain "
             f"{worst['lost']:.0%} of the categories' own time courses, in "
-            f"{len(explained)} of {len(runs)} runs more than half: what goes slowly, "
-            f"as blocks do, cannot be told from them. {remedy}"
+            f"{len(explained)} of {len(runs)} runs more than half. {remedy}"
         )
     return texts
 
@@ -136,9 +129,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     """
     record = record or {}
     settings = record.get("settings") or {}
-    by_subject = record.get("runs") or {}
-    runs = [run for own in by_subject.values() for run in own.values()]
-    scale = str(record.get("zscore") or settings.get("standardize") or "")
+    by_subject, runs = _runs_of(record)
     texts = {"images": _describe_images(settings, len(runs))}
     samples = settings.get("samples")
     if samples is not None:
@@ -146,21 +137,30 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         if str(samples).startswith("trials"):
             when = "Glover's response"
         texts["samples"] = f"{_SAMPLES.get(samples, samples)}, {when}"
-    if "label" in settings:
-        column = settings["label"]
-        texts["labels"] = "none" if column is None else f"column {column}"
-    elif "labels" in settings:
-        texts["labels"] = str(settings["labels"] or "none")
-    left_out = (record.get("left_out") or {}).items()
-    if left_out:
-        listed = ", ".join(f"{label} ({count})" for label, count in left_out)
-        texts["labels"] = f"{texts.get('labels', '')}; events left out: {listed}"
+    if settings.get("label") is not None:
+        texts["labels"] = f"column {settings['label']}"
+    elif "label" in settings or "labels" in settings:
+        texts["labels"] = str(settings.get("labels") or "none")
+    if record.get("left_out"):
+        listed = (f"{label} ({n})" for label, n in record["left_out"].items())
+        texts["labels"] += f"; events left out: {', '.join(listed)}"
     times = sorted({round(float(run["t_r"]), 4) for run in runs if run.get("t_r")})
-    if times:
-        texts["repetition time"] = ", ".join(f"{t:g}" for t in times) + " s"
-    texts["confounds"] = _describe_confounds(settings, record.get("confounds"), runs)
+    texts["repetition time"] = ", ".join(f"{t:g}" for t in times) + " s" * bool(times)
+    if "confounds" in settings:
+        names = record.get("confounds") or []
+        texts["confounds"] = _describe_confounds(settings["confounds"], names)
     texts |= _describe_volumes(settings, by_subject, runs)
-    texts["filters"] = _describe_filters(settings, record.get("confounds"), runs)
+    if settings.get("high_pass"):
+        texts["filters"] = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
+        n_done = sum(bool(run.get("high_pass", True)) for run in runs)
+        if n_done < len(runs):
+            known = f" in {n_done} of {len(runs)} runs, whose repetition time is known"
+            texts["filters"] += known
+    elif "high_pass" in settings:
+        names = [str(n) for n in record.get("confounds") or () if "cosine" in str(n)]
+        by_cosines = "high-pass by the cosines among the confounds"
+        texts["filters"] = by_cosines if names else "none"
+    scale = str(record.get("zscore") or settings.get("standardize") or "")
     texts["scale"] = _SCALES.get(scale, scale)
     if "smoothing_fwhm" in settings:
         fwhm = settings["smoothing_fwhm"]
@@ -173,49 +173,12 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
             f"sub-{id}: {', '.join(map(str, names))}"
             for id, names in (record.get(what) or {}).items()
         )
-    if _count(runs, "shared_volumes"):
-        texts["overlapping events"] = (
-            f"{_count(runs, 'shared_volumes')} volumes lie under events of several "
-            "categories; "
-            f"{_count(runs, 'overshadowed')} events have no volume of their own"
-        )
     match = record.get("match")
     if isinstance(match, Mapping):
         used = f"{match['how']}: {match['used']} of {match['had']} samples used"
         dropped = _list_counts(match.get("dropped", {}), "; dropped: {}")
         texts["matching"] = used + dropped
     return [(name, text) for name, text in texts.items() if text]
-
-
-def _describe_volumes(
-    settings: Record, by_subject: Record, runs: list[Record]
-) -> dict[str, str]:
-    """Describe the volumes that were scrubbed or left out for other reasons."""
-    total, lost = _count(runs, "volumes"), ""
-    if _count(runs, "scrubbed"):
-        each = {id: _count(own.values(), "scrubbed") for id, own in by_subject.items()}
-        lost = f"{_count(runs, 'scrubbed')} of {total} volumes"
-        lost += _list_counts(each, " ({})")
-    texts = {}
-    if was_scrubbed(settings):
-        limit = settings.get("scrub")
-        above = "" if limit is None else f"above {limit:g} mm: "
-        texts["scrubbing"] = above + (lost or "no volume")
-    else:
-        texts["scrubbing"] = "none" if "scrub" in settings else ""
-        texts["volumes left out"] = lost
-    if _count(runs, "unsteady"):
-        texts["unsteady volumes"] = f"{_count(runs, 'unsteady')} of {total} left out"
-    return texts
-
-
-def _count(runs: Iterable[Record], what: str) -> int:
-    return sum(run.get(what, 0) for run in runs)
-
-
-def _count_nuisance(run: Record) -> int:
-    """Count the confounds and drifts that are removed from a run."""
-    return int(run.get("nuisance") or run.get("confounds", 0))
 
 
 def _describe_images(settings: Record, n_runs: int) -> str:
@@ -231,49 +194,48 @@ def _describe_images(settings: Record, n_runs: int) -> str:
     return f"{_SOURCES[settings['source']]}, {f'{n_runs} runs' if n_runs else files}"
 
 
-def _describe_confounds(settings: Record, names: Any, runs: list[Record]) -> str:
-    if "confounds" not in settings:
-        return ""
-    chosen = settings["confounds"]
+def _describe_confounds(chosen: Any, names: list[str]) -> str:
     if chosen is None:
-        text = "none removed"
+        return "none removed"
+    text = chosen if isinstance(chosen, str) else ", ".join(map(str, chosen))
+    more = ", ..." if len(names) > MAX_CONFOUND_NAMES else ""
+    listed = ", ".join(names[:MAX_CONFOUND_NAMES]) + more
+    return f"{text}: {len(names)} columns ({listed})" if names else text
+
+
+def _describe_volumes(
+    settings: Record, by_subject: Record, runs: list[Record]
+) -> dict[str, str]:
+    """Describe the volumes that were left out, for motion or for other reasons."""
+    total, lost, texts = _count(runs, "volumes"), "", {}
+    if _count(runs, "scrubbed"):
+        each = {id: _count(own.values(), "scrubbed") for id, own in by_subject.items()}
+        lost = f"{_count(runs, 'scrubbed')} of {total} volumes"
+        lost += _list_counts(each, " ({})")
+    limit = settings.get("scrub")
+    if limit is not None or "scrub" in str(settings.get("confounds")):
+        above = "" if limit is None else f"above {limit:g} mm: "
+        texts["scrubbing"] = above + (lost or "no volume")
     else:
-        text = chosen if isinstance(chosen, str) else ", ".join(map(str, chosen))
-        if isinstance(names, list) and names:
-            more = ", ..." if len(names) > MAX_CONFOUND_NAMES else ""
-            listed = ", ".join(names[:MAX_CONFOUND_NAMES]) + more
-            text += f": {len(names)} columns ({listed})"
-    with_levels = [bool(r["levels"]) for r in runs if r.get("nuisance")]
-    if not with_levels or str(settings.get("samples")).startswith("trials"):
-        return text
-    if not any(with_levels):
-        return f"{text}, fitted without events"
-    some = f" in {sum(with_levels)} of {len(with_levels)} runs"
-    return f"{text}, fitted with a level for each event" + (
-        "" if all(with_levels) else some
-    )
+        texts["scrubbing"] = "none" if "scrub" in settings else ""
+        texts["volumes left out"] = lost
+    if _count(runs, "unsteady"):
+        texts["unsteady volumes"] = f"{_count(runs, 'unsteady')} of {total} left out"
+    return texts
 
 
-def was_scrubbed(settings: Record) -> bool:
-    """Return whether volumes were left out for motion.
-
-    Others are left out too: those before the steady state, or by a mask of samples.
-    """
-    chosen = settings.get("confounds")
-    return settings.get("scrub") is not None or "scrub" in str(chosen)
+def _runs_of(record: Record) -> tuple[Record, list[Record]]:
+    by_subject = record.get("runs") or {}
+    return by_subject, [run for own in by_subject.values() for run in own.values()]
 
 
-def _describe_filters(settings: Record, confounds: Any, runs: list[Record]) -> str:
-    if "high_pass" not in settings:
-        return ""
-    if settings["high_pass"]:
-        text = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
-        n_done = sum(bool(run.get("high_pass", True)) for run in runs)
-        if n_done < len(runs):
-            text += f" in {n_done} of {len(runs)} runs, whose repetition time is known"
-        return text
-    cosines = any(str(name).startswith("cosine") for name in confounds or ())
-    return "high-pass by the cosines among the confounds" if cosines else "none"
+def _count(runs: Iterable[Record], what: str) -> int:
+    return sum(run.get(what, 0) for run in runs)
+
+
+def _n_removed(run: Record) -> int:
+    """Count the confounds and drifts that are removed from a run."""
+    return int(run.get("nuisance") or run.get("confounds", 0))
 
 
 def _list_counts(by_subject: Mapping[str, int], form: str) -> str:

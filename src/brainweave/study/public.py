@@ -1,14 +1,7 @@
-"""Fetch public datasets: Raider, Haxby 2001, and those of OpenNeuro.
+"""Fetch public datasets: Haxby 2001 and those of OpenNeuro, kept in a cache."""
 
-Files are downloaded once, verified and kept in the user's cache.
-"""
-
-import hashlib
-import http.client
-import logging
 import os
 import re
-import urllib.request
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -18,34 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.io import atomic_path, full_disk_is_an_error
+from brainweave._core.io import full_disk_is_an_error
 from brainweave._core.validation import check_list_option, check_option
-from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run
 from brainweave.study.spaces import VolumeSpace, read_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
-logger = logging.getLogger(__name__)
-
-RAIDER_URL = (
-    "https://raw.githubusercontent.com/cameronphchen/SRM/"
-    "0cb149b63239b60d6b444d02756c00a775fdfbd3/data/input/raider/500vx/2203TR/"
-)
-# Files of each part, and git's id of their content, which is their published checksum.
-RAIDER_FILES = {
-    "images": {
-        "image_data_lh.mat": "1cdddce2fc07d7c232f2b706ca3b506d691b43f4",
-        "image_data_rh.mat": "9d47d3e95e13e6cd7579f53d04cd9b5a1336e879",
-        "label.mat": "8f82d62892665a5e016e6aed3a24778040c7f646",
-    },
-    "movie": {
-        "movie_data_lh.mat": "2859bb91a5d35349148ae0798ae7338c1ee21132",
-        "movie_data_rh.mat": "76f126515661551084b60cd45dd24d38fd45bd01",
-    },
-}
 _HAXBY_T_R = 2.5
-_TIMEOUT = 30.0  # seconds without an answer of the server
 
 
 def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Path:
@@ -63,77 +36,6 @@ def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Pat
     return Path(cache_dir).expanduser().absolute() / name
 
 
-def download(url: str, target: Path, git_id: str) -> Path:
-    """Download a file unless it is there, and refuse other content than git knows."""
-    if target.is_file():
-        return target
-    logger.info("Downloading %s", url)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
-            content = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise StudyError(
-            f"{url} cannot be downloaded ({error}). Try again when online, or put the "
-            f"file there yourself: {str(target)!r}."
-        ) from error
-    if hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest() != git_id:
-        raise StudyError(f"{url} does not have the expected checksum {git_id}.")
-    with full_disk_is_an_error(target, "fetch again"), atomic_path(target) as work:
-        work.write_bytes(content)
-    return target
-
-
-def fetch_raider(
-    part: Literal["images", "movie"] = "images",
-    *,
-    cache_dir: str | PathLike[str] | None = None,
-) -> Study:
-    """Fetch the Raider study: ventral temporal cortex of ten subjects [1]_ [2]_.
-
-    Parameters
-    ----------
-    part : {"images", "movie"}, default="images"
-        ``"images"``: responses to 7 categories of pictures, averaged over time, in 8
-        runs (56 samples). ``"movie"``: the time course of the film.
-    cache_dir : path, optional
-        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
-        of the platform.
-
-    Returns
-    -------
-    Study
-        Study with 500 voxels of each hemisphere per subject. Images have labels 1 to 7
-        and runs 1 to 8. Movie samples are aligned in time, with their numbers as
-        stimuli.
-
-    Notes
-    -----
-    The files accompany [2]_ and state no licence. Cite both.
-
-    References
-    ----------
-    .. [1] Haxby, J. V. et al. (2011). A common, high-dimensional model of the
-       representational space in human ventral temporal cortex. Neuron 72(2).
-    .. [2] Chen, P.-H. et al. (2015). A reduced-dimension fMRI shared response model.
-       Advances in Neural Information Processing Systems 28.
-    """
-    check_option("part", part, list(RAIDER_FILES), owner="fetch_raider")
-    folder = cache_folder("raider", cache_dir)
-    left, right, *labels = (
-        download(RAIDER_URL + name, folder / name, git_id)
-        for name, git_id in RAIDER_FILES[part].items()
-    )
-    if part == "images":
-        return load_matlab(
-            [left, right], labels=labels[0], samples_per_run=7, name="raider"
-        )
-    study = load_matlab([left, right], name="raider movie")
-    return study.map(
-        lambda subject: subject._replace(stimuli=np.arange(subject.n_samples))
-    )
-
-
 def fetch_haxby(
     subjects: Iterable[int] | None = None,
     *,
@@ -143,7 +45,6 @@ def fetch_haxby(
     cache_dir: str | PathLike[str] | None = None,
     progress: bool = True,
     url: str | None = None,
-    cleaning: Cleaning | None = None,
 ) -> Study:
     """Fetch the Haxby 2001 study: faces, houses and objects in native space [1]_.
 
@@ -167,14 +68,12 @@ def fetch_haxby(
         Show nilearn's messages.
     url : str, optional
         A mirror of the data.
-    cleaning : Cleaning, optional
-        Detrending, filtering, scaling and smoothing of each run, such as
-        ``Cleaning(smoothing_fwhm=6, high_pass=None)``; by default nothing is done.
 
     Returns
     -------
     Study
-        Lazy study with 12 runs per subject (subject 5 has labels in 11 of them).
+        Lazy study with 12 runs per subject (subject 5 has labels in 11 of them), as
+        they are: neither filtered nor scaled. See :meth:`Study.zscore`.
 
     References
     ----------
@@ -205,7 +104,13 @@ def fetch_haxby(
         ) from error
     people = []
     for position, number in enumerate(numbers):
-        table = _haxby_labels(Path(bunch.session_target[position]))
+        path = Path(bunch.session_target[position])
+        try:
+            table = read_table(path, " ")[["labels", "chunks"]].astype({"chunks": int})
+        except (KeyError, ValueError) as error:
+            raise StudyError(
+                f"{str(path)!r} is not a table of labels and chunks ({error})."
+            ) from error
         by_run = table.groupby("chunks")
         late = by_run["labels"].shift(round(hrf_delay / _HAXBY_T_R), fill_value="rest")
         labels = late.where(late != "rest", "").to_numpy(np.str_)
@@ -213,8 +118,8 @@ def fetch_haxby(
         runs = table["chunks"].to_numpy()
         rows = np.flatnonzero(keep_rest | (labels != ""))
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
-        run = Run(bunch.func[position], keep=rows, t_r=_HAXBY_T_R, segments=runs)
-        source = ImageSource([run], space, cleaning or Cleaning(high_pass=None))
+        run = Run(bunch.func[position], keep=rows, t_r=_HAXBY_T_R)
+        source = ImageSource([run], space, Cleaning(high_pass=None))
         n_volumes = source.runs[0].header.n_samples
         if n_volumes != len(labels):
             raise StudyError(
@@ -234,17 +139,6 @@ def fetch_haxby(
     return Study(people, "haxby2001")
 
 
-def _haxby_labels(path: Path) -> Any:
-    """Read the label and the run of each volume."""
-    table = read_table(path, " ")
-    try:
-        return table[["labels", "chunks"]].astype({"chunks": int})
-    except (KeyError, ValueError) as error:
-        raise StudyError(
-            f"{str(path)!r} is not a table of labels and chunks ({error})."
-        ) from error
-
-
 def fetch_openneuro(
     accession: str,
     *,
@@ -256,8 +150,7 @@ def fetch_openneuro(
     """Fetch a dataset of OpenNeuro, or a part of it, as a BIDS folder.
 
     The ``openneuro-py`` client downloads, resumes and verifies the files. Install it
-    with ``pip install "brainweave[fetch]"``. Offline, pass the folder of an earlier
-    call to :func:`brainweave.load_bids`.
+    with ``pip install "brainweave[fetch]"``.
 
     Parameters
     ----------
@@ -288,13 +181,12 @@ def fetch_openneuro(
         raise InputError(f"tag must be a version such as '1.0.0', got {tag!r}.")
     name = accession if tag is None else f"{accession}-{tag}"
     folder = cache_folder("openneuro", cache_dir) / name
-    people = ["/sub-*"]
-    if subjects is not None:
-        listed = check_list_option("subjects", subjects, "fetch_openneuro")
-        people = [f"/sub-{str(id).removeprefix('sub-')}" for id in listed]
     include = None
     if subjects is not None or task is not None:
-        chosen = people if task is None else [f"{p}/**/*_task-{task}_*" for p in people]
+        ids = ["*"] if subjects is None else subjects
+        listed = check_list_option("subjects", ids, "fetch_openneuro")
+        files = "" if task is None else f"/**/*_task-{task}_*"
+        chosen = {f"/sub-{str(id).removeprefix('sub-')}{files}" for id in listed}
         include = [*sorted(chosen), "/*.*"]  # and the files at the top
     try:
         from openneuro import download as download_dataset

@@ -1,9 +1,4 @@
-"""Samples that correspond between subjects, or no longer do: matching and dropping.
-
-Methods that align row by row need the same number of samples in the same order.
-:func:`match_samples` makes them so from labels, and says what it cost;
-:func:`drop_samples` makes incomplete studies of complete ones.
-"""
+"""Match the samples of subjects by their labels, or drop some of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,9 +56,7 @@ class SampleSummary:
             f"{self.categories[c]!s} dropped"
             for i, c in np.argwhere(self.dropped)
         ]
-        if len(lines) > MAX_SHOWN:
-            lines = [*lines[:MAX_SHOWN], f"... and {len(lines) - MAX_SHOWN} more"]
-        return "\n  ".join([head, *lines])
+        return "\n  ".join([head, format_list(lines, MAX_SHOWN, "\n  ")]).rstrip()
 
 
 class Samples(NamedTuple):
@@ -159,8 +152,6 @@ def drop_samples(
     X: Any, y: Any = None, fraction: Any = 0.2, random_state: Any = None
 ) -> Samples:
     """Remove a share of every subject's samples at random: an incomplete study.
-
-    Which samples go is drawn for each subject on its own; the others keep their order.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Simulate fMRI studies whose shared space is known.
 
-Everything is drawn from random streams that are keyed by their purpose (subject, run,
-brain or noise). A subject can therefore be simulated again at any time, alone, and two
-studies with the same seed and voxel counts have the same brains, whatever is shown.
+Random streams are keyed by their purpose (subject, run, brain or noise), so a subject
+can be simulated again, alone, and the same seed gives the same brains.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import (
-    SAMPLES,
     EventRules,
     Events,
     SamplePlan,
@@ -78,35 +76,30 @@ class SimulationSettings:
         Repetition time in seconds.
     hrf_delay : float, default=5.0
         Seconds by which the labels of volumes lag the stimuli.
-    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        What a sample is; see :func:`brainweave.load_bids`. Volumes by default.
     keep_rest : bool, default=False
         Keep the volumes that show nothing, without a label.
     n_shared : int, default=10
         Number of dimensions of the shared space.
     within : float, default=0.3
-        How much the stimuli of a category differ, relative to the differences between
-        categories. This variation is the same in all subjects.
+        How much the stimuli of a category differ, in all subjects alike, relative to
+        the differences between categories.
     trial_variability : float, default=0.3
         How much responses differ from trial to trial, in the same units.
     structured_noise : float, default=4.0
-        Standard deviation over voxels of noise with a spatial pattern that differs
-        between subjects, in percent of the mean image.
+        Standard deviation of noise with a spatial pattern, in percent of the mean.
     n_nuisance : int, default=40
         Rank of the structured noise.
     local_noise : float, default=0.3
-        Standard deviation of independent noise in each voxel, in percent of the mean
-        image.
+        Standard deviation of independent noise in each voxel, in percent of the mean.
     spontaneous : float, default=0.35
-        Standard deviation of activity that is not evoked by stimuli but lies in the
-        voxels that respond to them, relative to the responses.
+        Standard deviation of activity in the same voxels that no stimulus evokes,
+        relative to the responses.
     """
 
     duration: float | None = None
     gap: tuple[float, float] | None = None
     tr: float = 2.5
     hrf_delay: float = 5.0
-    samples: str = "volumes"
     keep_rest: bool = False
     n_shared: int = 10
     within: float = 0.3
@@ -117,7 +110,6 @@ class SimulationSettings:
     spontaneous: float = 0.35
 
     def __post_init__(self) -> None:
-        check_option("samples", self.samples, SAMPLES, owner="SimulationSettings")
         if self.gap is not None and not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
         _check_positive(duration=self.duration, tr=self.tr, n_shared=self.n_shared)
@@ -162,10 +154,8 @@ class SimulatedRun:
 def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     """Draw the order and the gaps of all runs of one subject.
 
-    Generators in the same state give the same sequence. Every presentation has a
-    stimulus of its own, named ``<category>_<number>.png``, which all subjects see,
-    wherever it comes in their sequences. Presentations begin with a volume, unless they
-    are brief.
+    Every presentation has a stimulus of its own, named ``<category>_<number>.png``,
+    which all subjects see. Presentations begin with a volume, unless they are brief.
     """
     tr, n_categories = design.tr, len(design.categories)
     left = design.n_samples  # volumes still to be shown, if their number is given
@@ -281,11 +271,7 @@ def draw_maps(
 
 
 def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
-    """Sample the canonical haemodynamic response, scaled to unit sum.
-
-    It is the difference of two gamma densities, with a peak near 5 s and an undershoot
-    near 15 s, as in Friston et al. (1998), NeuroImage 7(1), 30-40.
-    """
+    """Sample the haemodynamic response of Friston et al. (1998), scaled to unit sum."""
     times = np.arange(0.0, length, step)
     # gamma densities of shape 6 and 16
     peak = times**5 * np.exp(-times) / factorial(5)
@@ -310,7 +296,7 @@ def autoregressive_noise(
 
 
 class RunSignals(NamedTuple):
-    """Time courses of the components of one run, except local noise."""
+    """Time courses of one run."""
 
     shared: NDArray[np.float64]  # responses in the shared space
     spontaneous: NDArray[np.float32]  # the subject's own activity in the same voxels
@@ -362,20 +348,17 @@ class Simulation:
             for run in plan_runs(self.design, sequence)
             if run.number not in self.missing_runs[subject]
         ]
-        runs, lost_by_run = [], self._choose_lost(subject, designed)
-        for run, lost in zip(designed, lost_by_run, strict=True):
-            events, kept = run.events, np.arange(run.n_volumes)
-            if self.settings.samples == "volumes":
-                kept = np.setdiff1d(kept, lost)
-            else:
-                events = events.take(np.setdiff1d(np.arange(len(events)), lost))
-            plan = self._plan(events, run.n_volumes, kept)
-            runs.append(replace(run, events=events, plan=plan, kept=kept))
+        lost = self._choose_lost(subject, designed)
+        runs = []
+        for run, missing in zip(designed, lost, strict=True):
+            kept = np.setdiff1d(np.arange(run.n_volumes), missing)
+            plan = self._plan(run, kept)
+            runs.append(replace(run, plan=plan, kept=kept))
         return runs
 
     def signals(self, subject: int, run: SimulatedRun) -> RunSignals:
         """Draw the time courses of a run, the same at every call."""
-        rng = self._noise_stream(subject, run)
+        rng = self._stream(_NOISE, *self._noise_key(subject, run), 0)
         shared = self._shared_responses(run, rng)
         spontaneous = autoregressive_noise(run.n_volumes, shared.shape[1], 0.5, rng)
         # the strongest sources are the slowest
@@ -387,13 +370,10 @@ class Simulation:
     def volumes(
         self, subject: int, run: SimulatedRun, brain: Brain, maps: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Simulate all volumes of one run (n_volumes, n_voxels).
-
-        `maps` are the subject's :meth:`nuisance_maps`.
-        """
+        """Simulate all volumes of one run; `maps` are the :meth:`nuisance_maps`."""
         signals, settings = self.signals(subject, run), self.settings
         # a stream of its own, so that signals() need not draw the local noise
-        rng = self._noise_stream(subject, run, local=True)
+        rng = self._stream(_NOISE, *self._noise_key(subject, run), 1)
         shape = run.n_volumes, brain.maps.shape[1]
         data = autoregressive_noise(*shape, _AUTOCORRELATION, rng)
         data *= np.float32(settings.local_noise)
@@ -417,13 +397,11 @@ class Simulation:
         self, subject: int, runs: Sequence[SimulatedRun], brain: Brain
     ) -> NDArray[Any]:
         """Simulate the samples of a subject, with one run in memory besides them."""
-        n_samples = sum(len(run.plan) for run in runs)
-        out = np.empty((n_samples, self.voxel_counts[subject]), np.float32)
-        maps, start = self.nuisance_maps(subject, brain), 0
-        for run in runs:
-            stop = start + len(run.plan)
-            out[start:stop] = run.plan.apply(self.volumes(subject, run, brain, maps))
-            start = stop
+        maps = self.nuisance_maps(subject, brain)
+        ends = np.cumsum([len(run.plan) for run in runs])
+        out = np.empty((ends[-1], self.voxel_counts[subject]), np.float32)
+        for run, part in zip(runs, np.split(out, ends[:-1]), strict=True):
+            part[:] = run.plan.apply(self.volumes(subject, run, brain, maps))
         return out
 
     def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
@@ -434,34 +412,25 @@ class Simulation:
     def _choose_lost(
         self, subject: int, runs: Sequence[SimulatedRun]
     ) -> list[NDArray[np.int64]]:
-        """Choose the missing volumes of each run, or its missing events."""
-        if not self.missing_samples:
-            return [np.empty(0, np.int64) for _ in runs]
-        if self.settings.samples == "volumes":
-            plans = (self._plan(run.events, run.n_volumes) for run in runs)
-            found = [np.asarray(plan.rows) for plan in plans]
-        else:
-            found = [np.arange(len(run.events)) for run in runs]
-        counts = [len(places) for places in found]
-        n = sum(counts)
-        lost = np.zeros(n, dtype=bool)
-        rng = self._stream(_MISSING, subject)
-        lost[rng.permutation(n)[: round(self.missing_samples * n)]] = True
-        parts = np.split(lost, np.cumsum(counts)[:-1])
-        return [places[part] for places, part in zip(found, parts, strict=True)]
+        """Choose the missing volumes of each run."""
+        found = [np.asarray(self._plan(run).rows) for run in runs]
+        ends = np.cumsum([len(rows) for rows in found])
+        lost = np.zeros(ends[-1], dtype=bool)
+        order = self._stream(_MISSING, subject).permutation(len(lost))
+        lost[order[: round(self.missing_samples * len(lost))]] = True
+        parts = np.split(lost, ends[:-1])
+        return [rows[part] for rows, part in zip(found, parts, strict=True)]
 
     def _plan(
-        self, events: Events, n_volumes: int, kept: NDArray[np.int64] | None = None
+        self, run: SimulatedRun, kept: NDArray[np.int64] | None = None
     ) -> SamplePlan:
+        delay, keep_rest = self.design.hrf_delay, self.settings.keep_rest
         return plan_samples(
-            events,
-            n_volumes,
+            run.events,
+            run.n_volumes,
             self.design.tr,
-            samples=self.settings.samples,
             rules=EventRules(moments=self.design.kind == "movie"),
-            sampling=Sampling(
-                hrf_delay=self.design.hrf_delay, keep_rest=self.settings.keep_rest
-            ),
+            sampling=Sampling(hrf_delay=delay, keep_rest=keep_rest),
             kept_volumes=kept,
         )
 
@@ -506,11 +475,8 @@ class Simulation:
         course /= max(float(course.std()), 1e-12)
         return np.asarray(level + course)
 
-    def _noise_stream(
-        self, subject: int, run: SimulatedRun, *, local: bool = False
-    ) -> np.random.Generator:
-        kind = list(DESIGNS).index(self.design.kind)
-        return self._stream(_NOISE, subject, run.number, kind, int(local))
+    def _noise_key(self, subject: int, run: SimulatedRun) -> tuple[int, int, int]:
+        return subject, run.number, list(DESIGNS).index(self.design.kind)
 
     def _stream(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])
@@ -520,7 +486,7 @@ class Simulation:
 class SimulationTruth:
     """Ground truth of a simulated study.
 
-    Parameters
+    Attributes
     ----------
     categories : tuple of str
         All categories, including those that some subjects lack.
@@ -553,11 +519,6 @@ class SimulationTruth:
 class SimulatedStudy(Study):
     """A :class:`Study` with its ground truth, returned by :func:`simulate_study`.
 
-    Parameters
-    ----------
-    simulation : Simulation
-        Parameters of the simulation.
-
     Attributes
     ----------
     truth : SimulationTruth
@@ -584,8 +545,7 @@ class SimulatedStudy(Study):
                     space=VolumeSpace.from_mask(brain.mask, brain.affine),
                 )
             )
-            signals = [simulation.signals(i, run) for run in runs]
-            responses = [p.apply(s.shared) for p, s in zip(plans, signals, strict=True)]
+            responses = [r.plan.apply(simulation.signals(i, r).shared) for r in runs]
             shared.append(np.concatenate(responses))
             brains.append(brain)
             events.append({run.number: run.events for run in runs})
@@ -601,18 +561,11 @@ class SimulatedStudy(Study):
             tr=simulation.design.tr,
         )
 
-    def to_bids(
-        self,
-        folder: str | PathLike[str],
-        *,
-        task: str = "objects",
-        raw: bool = True,
-        derivatives: bool = True,
-    ) -> Path:
+    def to_bids(self, folder: str | PathLike[str], **options: Any) -> Path:
         """Write a BIDS dataset; see :func:`brainweave.study.write_bids`."""
         from brainweave.study.formats.bids_writer import write_bids
 
-        return write_bids(self, folder, task=task, raw=raw, derivatives=derivatives)
+        return write_bids(self, folder, **options)
 
 
 def simulate_study(
@@ -644,9 +597,7 @@ def simulate_study(
     the same voxels, :math:`W_i` are smooth maps that differ between subjects,
     :math:`N_i` and :math:`n_i(t)` are structured noise that differs between subjects
     and in part between runs, :math:`e_i(t)` is local AR(1) noise, and :math:`b_i` the
-    mean image. A classifier trained on the voxels of other subjects is at chance. An
-    alignment that keeps too few dimensions of each subject misses responses, and one
-    that keeps too many learns noise.
+    mean image. A classifier trained on the voxels of other subjects is at chance.
 
     Parameters
     ----------
@@ -664,13 +615,11 @@ def simulate_study(
         Number of blocks, trials or scenes per category and run. By default 1 block, 6
         trials or 2 scenes.
     n_samples : int, optional
-        Exact number of labelled volumes per subject, instead of `repetitions`. As many
-        blocks or scenes are shown as needed, and the last one is shortened. Not for
-        ``"events"``.
+        Exact number of labelled volumes per subject, instead of `repetitions`; the
+        last block or scene is shortened. Not for ``"events"``.
     n_voxels : int, tuple of two ints or sequence of ints, default=(1200, 1800)
-        Number of voxels. An int gives all subjects the same mask. A tuple (least,
-        most) gives each subject a mask of its own, with a size drawn from this range.
-        A list has the size of each subject's mask.
+        Number of voxels. An int gives all subjects the same mask, a tuple (least, most)
+        or a list of sizes gives each subject a mask of its own.
     own_sequence : bool, optional
         Whether each subject sees its own sequence of categories. By default True,
         except for a movie.
@@ -679,16 +628,15 @@ def simulate_study(
     missing_runs : int or mapping of subject id to run numbers, default=0
         Number of subjects that lack one run, or the missing runs of each subject.
     missing_categories : int or mapping of subject id to category names, default=0
-        Number of subjects that lack one category, or the missing categories of each
-        subject.
+        Number of subjects that lack one category, or the categories each one lacks.
     signal : float, default=2.5
         Standard deviation over voxels of the response to a category, in percent of
         the mean image. Lower it for a harder study.
     random_state : int or None, default=0
-        Seed. Brains depend only on the seed, `n_subjects` and `n_voxels`: two studies
-        with the same seed are two experiments with the same people.
+        Seed. Two studies with the same seed, `n_subjects` and `n_voxels` are two
+        experiments with the same people.
     settings : SimulationSettings, optional
-        Timing, kind of samples, noise and response variability.
+        Timing, noise and response variability.
 
     Returns
     -------
@@ -758,16 +706,18 @@ def simulate_study(
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(categories, Integral):
-        n = int(categories)
-        if n < 1:
-            raise InputError(f"categories={n}: there must be at least one.")
-        more = [f"category{k + 1:02d}" for k in range(len(_CATEGORIES), n)]
-        return tuple([*_CATEGORIES, *more][:n])
-    if isinstance(categories, str):
+        more = [
+            f"category{k + 1:02d}" for k in range(len(_CATEGORIES), int(categories))
+        ]
+        categories = [*_CATEGORIES, *more][: max(int(categories), 0)]
+    elif isinstance(categories, str):
         raise TypeError(f"categories={categories!r} must be a number or a list.")
     names = tuple(str(c) for c in categories)  # type: ignore[union-attr]
     if not names or len(set(names)) < len(names) or "" in names:
-        raise InputError(f"categories={list(names)} must be different names.")
+        raise InputError(
+            f"categories={list(names)}: there must be at least one, and they must be "
+            "different names."
+        )
     return names
 
 
@@ -807,11 +757,8 @@ def _missing_by_subject(
             raise InputError(f"{name}={n}, but there are {len(ids)} subjects.")
         if n and len(known) < 2:
             raise InputError(f"{name}={n} would leave subjects with nothing.")
-        first = len(ids) - n
-        return tuple(
-            (known[(i - first) % len(known)],) if i >= first else ()
-            for i in range(len(ids))
-        )
+        lacked = tuple((known[i % len(known)],) for i in range(n))
+        return ((),) * (len(ids) - n) + lacked
     lacking = {
         id: check_list_option(f"{name}[{id!r}]", things, "simulate_study")
         for id, things in missing.items()  # type: ignore[union-attr]

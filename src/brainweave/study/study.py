@@ -23,10 +23,8 @@ __all__ = ["Study", "Subject"]
 class Study(Sequence[Subject]):
     """Several subjects; they may differ in samples, voxels, runs and categories.
 
-    ``study["01"]`` is the subject with that id and ``study[0]`` the first one. Where
-    ids are numbers, ``study[1]`` could be the second subject or the one called "1": if
-    these are two people, it is refused; ``study["1"]`` and ``study.subjects[1]`` say
-    which is meant.
+    ``study["01"]`` is the subject with that id and ``study[0]`` the first one. A number
+    that could mean two people, by id and by position, is refused.
 
     Parameters
     ----------
@@ -36,8 +34,7 @@ class Study(Sequence[Subject]):
         Name of the study.
     record : dict, optional
         What was done to the data when they were read, as plain values that JSON can
-        hold; see :func:`brainweave.load_bids`. Kept by whatever makes a study of this
-        one, and by :meth:`save`.
+        hold; see :func:`brainweave.load_bids`.
 
     Examples
     --------
@@ -203,12 +200,20 @@ class Study(Sequence[Subject]):
         if subjects is not None:
             keys = check_list_option("subjects", subjects, owner="subset")
             kept = [self.subjects[self._position(key)] for key in keys]
-        if labels is not None:
-            chosen = _check_chosen("labels", labels, self.categories)
-            kept = [_select(subject, subject.labels, chosen) for subject in kept]
-        if runs is not None:
-            chosen = _check_chosen("runs", runs, self.run_ids)
-            kept = [_select(subject, subject.runs, chosen) for subject in kept]
+        for what, values, present in (
+            ("labels", labels, self.categories),
+            ("runs", runs, self.run_ids),
+        ):
+            if values is None:
+                continue
+            chosen = check_list_option(what, values, owner="subset")
+            unknown = [v for v in chosen if v is not None and v not in present]
+            if unknown:
+                raise StudyError(
+                    f"No subject has {what} {format_ids(unknown)}; the study has "
+                    f"{format_ids(present) or 'none'}."
+                )
+            kept = [_select(subject, what, chosen) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
             raise StudyError(
@@ -226,14 +231,11 @@ class Study(Sequence[Subject]):
         ----------
         by : {"category", "run"}, default="category"
             ``"category"``: of each category of each subject, the first half of its
-            samples (in order) goes to the first study, as in the GDM paper. Of a
-            category with an odd count the middle sample goes to the first half and to
-            the second in turn, categories in sorted order, so that the halves differ
-            by one sample at most; a category seen once is in one half only.
+            samples (in order) goes to the first study, as in the GDM paper. The middle
+            sample of odd counts goes to the first half and to the second in turn.
             Unlabelled samples count as one more category.
             ``"run"``: the first half of the study's runs, sorted, and the rest; the
-            middle one of an odd number of runs goes to the first half. A run is in
-            the same half for all subjects.
+            middle one of an odd number of runs goes to the first half.
 
         Returns
         -------
@@ -244,9 +246,14 @@ class Study(Sequence[Subject]):
         if by == "category":
             masks = [_first_half_of_categories(subject) for subject in self.subjects]
         else:
-            runs = self.run_ids
-            first = runs[: (len(runs) + 1) // 2]
-            masks = [_in_runs(subject, first) for subject in self.subjects]
+            for subject in self.subjects:
+                if subject.runs is None:
+                    raise StudyError(
+                        f"Subject {subject.id!r} has no runs to split by. "
+                        'Give runs, or split by "category".'
+                    )
+            first = self.run_ids[: (len(self.run_ids) + 1) // 2]
+            masks = [np.isin(s.runs, first) for s in self.subjects]  # type: ignore[arg-type]
         pairs = list(zip(self.subjects, masks, strict=True))
         for subject, mask in pairs:
             if mask.all() or not mask.any():
@@ -263,9 +270,8 @@ class Study(Sequence[Subject]):
     def zscore(self, by: Literal["run", "all"] = "run") -> "Study":
         """Standardise each voxel of each subject within its runs.
 
-        Mean 0 and standard deviation 1 (dividing by the count) per run; a voxel that
-        is constant in a run becomes 0 there. The input is never modified: arrays in
-        memory are copied, memory maps and lazy sources are standardised when read.
+        A voxel that is constant in a run becomes 0 there. Arrays in memory are copied,
+        memory maps and lazy sources are standardised when read.
 
         Parameters
         ----------
@@ -275,8 +281,7 @@ class Study(Sequence[Subject]):
         Returns
         -------
         Study
-            Its record says so: an evaluation that divides what was standardised
-            together names it in its ``design``.
+            Its record says so.
         """
         scaled = self.map(lambda subject: subject.zscore(by))
         scaled.record = {**(self.record or {}), "zscore": by}
@@ -316,10 +321,7 @@ class Study(Sequence[Subject]):
         ]
 
     def fingerprint(self) -> str:
-        """Return a text that stands for the study's content.
-
-        See :func:`brainweave.study.subject.fingerprint`.
-        """
+        """Return a text that stands for the study's content (ids, labels, samples)."""
         return fingerprint(self)
 
     def save(self, folder: str | PathLike[str], **options: Any) -> "Study":
@@ -341,9 +343,9 @@ class Study(Sequence[Subject]):
         if isinstance(key, str):
             if key in self.ids:
                 return self.ids.index(key)
+            known = format_ids(self.ids)
             raise StudyError(
-                f"There is no subject {key!r} in this study; it has "
-                f"{format_ids(self.ids)}."
+                f"There is no subject {key!r} in this study; it has {known}."
             )
         if isinstance(key, int | np.integer) and not isinstance(key, bool):
             refuse_ambiguous_number(int(key), self.ids, owner="The study")
@@ -368,31 +370,9 @@ def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
     return first
 
 
-def _in_runs(subject: Subject, runs: list[Any]) -> NDArray[np.bool_]:
-    if subject.runs is None:
-        raise StudyError(
-            f"Subject {subject.id!r} has no runs to split by. "
-            'Give runs, or split by "category".'
-        )
-    return np.isin(subject.runs, runs)
-
-
-def _check_chosen(what: str, values: Iterable[Any], present: list[Any]) -> list[Any]:
-    """Return labels or runs as a list; refuse those that the study does not have."""
-    chosen = check_list_option(what, values, owner="subset")
-    unknown = [v for v in chosen if v is not None and v not in present]
-    if unknown:
-        raise StudyError(
-            f"No subject has {what} {format_ids(unknown)}; the study has "
-            f"{format_ids(present) or 'none'}."
-        )
-    return chosen
-
-
-def _select(
-    subject: Subject, entries: NDArray[Any] | None, values: list[Any]
-) -> Subject:
+def _select(subject: Subject, what: str, values: list[Any]) -> Subject:
     """Keep the samples whose entries are among the values; None is a missing one."""
+    entries = getattr(subject, what)
     if entries is None:
         entries = np.full(subject.n_samples, None, object)
     mask = np.zeros(subject.n_samples, bool)

@@ -7,8 +7,8 @@ dtype from a header and reads everything in one go.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,81 +22,48 @@ _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
 ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
 
-
-@runtime_checkable
-class Source(Protocol):
-    """Samples that wait in a file until somebody calls :meth:`read`."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Samples and voxels, known without reading the samples."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the numbers that :meth:`read` returns."""
-
-    def read(self) -> NDArray[Any]:
-        """Read all samples (n_samples x n_voxels)."""
-
-
-# An ndarray, a memory map, a Source, or anything 2-D that is sliced by columns.
+# An ndarray, a memory map, a source, or anything 2-D that is sliced by columns.
 Samples: TypeAlias = Any
 
 
 def is_source(samples: Samples) -> bool:
     """Return whether the samples must be read whole (they cannot be sliced cheaply)."""
-    if isinstance(samples, _View):
+    if isinstance(samples, View):
         return is_source(samples.parent)
-    return isinstance(samples, Source) and not hasattr(samples, "__getitem__")
+    return hasattr(samples, "read") and not hasattr(samples, "__getitem__")
 
 
 def read_samples(samples: Samples) -> NDArray[Any]:
     """Return the samples as an array; no copy where they already are one."""
     if isinstance(samples, np.ndarray):
         return np.asarray(samples)
-    if isinstance(samples, Source):
+    if isinstance(samples, View) or is_source(samples):
         return np.asarray(samples.read())
     return to_numpy(samples if is_torch(samples) else samples[:, :])
 
 
-def zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:
-    """Centre and scale each column within each group of rows.
+class View:
+    """Rows of other samples, standardised within groups first if these are given.
 
-    Means and deviations are taken in float64; a voxel that is constant within a
-    group becomes zero there. float32 stays float32, anything else becomes float64.
+    Nothing is copied: values are computed for the columns that are asked for.
     """
-    out = np.empty(values.shape, zscored_dtype(values.dtype))
-    for group in np.unique(groups):
-        rows = groups == group
-        block = np.asarray(values[rows], dtype=np.float64)
-        mean = block.mean(axis=0)
-        block -= mean
-        scale = np.sqrt(np.mean(block**2, axis=0))
-        # Rounding leaves a constant voxel with a deviation of some ulps of its mean.
-        constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)
-        scale[constant] = 1.0
-        block /= scale
-        block[:, constant] = 0.0
-        out[rows] = block
-    return out
 
+    ndim = 2
 
-def zscored_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the type of standardised samples: float32, or else float64."""
-    return np.dtype(np.float32 if np.dtype(dtype) == np.float32 else np.float64)
-
-
-class _View:
-    """Samples derived from others, computed for the columns that are asked for."""
-
-    def __init__(self, parent: Samples, n_samples: int) -> None:
-        self.parent = parent
-        self.shape = n_samples, int(parent.shape[1])
-        self.ndim = 2
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.parent.dtype)
+    def __init__(
+        self,
+        parent: Samples,
+        rows: NDArray[np.intp],
+        groups: NDArray[np.intp] | None = None,
+    ) -> None:
+        if isinstance(parent, View) and groups is None:  # a view on a view is one view
+            parent, rows, groups = parent.parent, parent.rows[rows], parent.groups
+        self.parent: Samples = parent
+        self.rows, self.groups = rows, groups
+        self.shape = len(rows), int(parent.shape[1])
+        self.dtype = np.dtype(getattr(parent, "dtype", np.float64))
+        if groups is not None and self.dtype != np.float32:
+            self.dtype = np.dtype(np.float64)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -105,7 +72,9 @@ class _View:
         return {**self.__dict__, "parent": as_sendable(self.parent)}
 
     def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
-        raise NotImplementedError
+        if self.groups is not None:
+            values = _zscore_groups(values, self.groups)
+        return np.asarray(values[self.rows])
 
     def read(self) -> NDArray[Any]:
         """Read the parent and return the derived samples."""
@@ -125,33 +94,26 @@ class _View:
         return np.asarray(self.read(), dtype=dtype)
 
 
-class RowView(_View):
-    """Some rows of other samples, in the order wanted; nothing is copied."""
+def _zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:
+    """Centre and scale each column within each group of rows, in float64.
 
-    def __init__(self, parent: Samples, rows: NDArray[np.intp]) -> None:
-        if isinstance(parent, RowView):  # a view on a view is one view
-            parent, rows = parent.parent, parent.rows[rows]
-        super().__init__(parent, len(rows))
-        self.rows = rows
-
-    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(values[self.rows])
-
-
-class ZScoreView(_View):
-    """Other samples, each voxel standardised within groups of rows (its runs)."""
-
-    def __init__(self, parent: Samples, groups: NDArray[np.intp]) -> None:
-        super().__init__(parent, len(groups))
-        self.groups = groups
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the standardised samples."""
-        return zscored_dtype(self.parent.dtype)
-
-    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
-        return zscore_groups(values, self.groups)
+    A voxel that is constant in a group is zero there. float32 stays float32.
+    """
+    is_single = values.dtype == np.float32
+    out = np.empty(values.shape, np.float32 if is_single else np.float64)
+    for group in np.unique(groups):
+        rows = groups == group
+        block = np.asarray(values[rows], dtype=np.float64)
+        mean = block.mean(axis=0)
+        block -= mean
+        scale = np.sqrt(np.mean(block**2, axis=0))
+        # Rounding leaves a constant voxel with a deviation of some ulps of its mean.
+        constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)
+        scale[constant] = 1.0
+        block /= scale
+        block[:, constant] = 0.0
+        out[rows] = block
+    return out
 
 
 class Subject:
@@ -163,8 +125,8 @@ class Subject:
         Name of the subject, unique in a study.
     samples : array-like or source of shape (n_samples, n_voxels)
         An array, a memory map, anything 2-D that has a ``shape`` and is sliced by
-        columns (HDF5, zarr), or a lazy source with ``shape``, ``dtype`` and ``read()``
-        (:class:`brainweave.study.subject.Source`). Never modified.
+        columns (HDF5, zarr), or a lazy source with ``shape``, ``dtype`` and
+        ``read()``. Never modified.
     labels : array-like of str or int, optional
         Category of each sample. ``None``, NaN, ``""`` and ``"n/a"`` mean unlabelled
         and become ``None``; without ``labels`` all samples are unlabelled.
@@ -206,11 +168,11 @@ class Subject:
         if not self.id:
             raise InputError("A subject needs an id that is not empty.")
         self.samples = _check_samples(samples, f"Subject {self.id!r}: samples")
-        self.labels = self._check_annotation("labels", labels, _as_labels)
-        self.runs = self._check_annotation("runs", runs, _as_labels)
-        self.onsets = self._check_annotation("onsets", onsets, _as_onsets)
-        self.stimuli = self._check_annotation("stimuli", stimuli, _as_labels)
-        self.aligned = self._check_annotation("aligned", aligned, _as_flags)
+        self.labels = self._check_annotation("labels", labels)
+        self.runs = self._check_annotation("runs", runs)
+        self.onsets = self._check_annotation("onsets", onsets)
+        self.stimuli = self._check_annotation("stimuli", stimuli)
+        self.aligned = self._check_annotation("aligned", aligned)
         self.space = space
         incomplete = self.runs is None or is_missing(self.runs).any()
         if runs is not None and incomplete and self.n_samples:
@@ -283,35 +245,38 @@ class Subject:
         Subject
             With these samples.
         """
-        rows = self._as_rows(samples)
-        changes: dict[str, Any] = {"samples": _take_rows(self.samples, rows)}
-        for name in ANNOTATIONS:
-            values = getattr(self, name)
-            changes[name] = None if values is None else values[rows]
-        return self._replace(**changes)
+        chosen = np.asarray(samples)
+        if chosen.size == 0 and chosen.dtype != bool:
+            chosen = chosen.astype(np.intp)
+        if chosen.dtype.kind not in "biu" or chosen.ndim != 1:
+            raise TypeError(
+                "Select samples by a 1-D mask of booleans or by 1-D indices."
+            )
+        try:
+            rows = np.arange(self.n_samples)[chosen]
+        except IndexError as error:
+            raise InputError(
+                f"Subject {self.id!r} has {self.n_samples} samples: {error}."
+            ) from None
+        known = {name: getattr(self, name) for name in ANNOTATIONS}
+        chosen_of = {n: None if v is None else v[rows] for n, v in known.items()}
+        return self._replace(samples=_take_rows(self.samples, rows), **chosen_of)
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Subject":
         """Standardise each voxel within each run, or over all samples.
 
         See :meth:`Study.zscore`.
         """
-        groups = self._zscore_groups(by)
-        if is_torch(self.samples):
-            raise TypeError(
-                f"Subject {self.id!r}: samples are a torch tensor, which is not "
-                "standardised here. Standardise before making the Subject."
-            )
-        if _is_plain_array(self.samples):
-            return self._replace(samples=zscore_groups(self.samples, groups))
-        return self._replace(samples=ZScoreView(self.samples, groups))
-
-    def _zscore_groups(self, by: str) -> NDArray[np.intp]:
         check_option("by", by, ("run", "all"), owner="zscore")
         runs = np.zeros(self.n_samples, int) if by == "all" else self.runs
         if runs is None:
             raise StudyError(
                 f"Subject {self.id!r} has no runs to standardise within. "
                 'Give runs, or use zscore(by="all").'
+            )
+        if is_torch(self.samples):
+            raise TypeError(
+                f"Subject {self.id!r} is a torch tensor: standardise it before."
             )
         _, groups = np.unique(runs.astype(str), return_inverse=True)
         counts = np.bincount(groups)
@@ -322,7 +287,10 @@ class Subject:
                 f"Subject {self.id!r} has one sample{where}, which cannot be "
                 'standardised. Drop that run, or use zscore(by="all").'
             )
-        return groups
+        if _is_plain_array(self.samples):
+            return self._replace(samples=_zscore_groups(self.samples, groups))
+        rows = np.arange(self.n_samples)
+        return self._replace(samples=View(self.samples, rows, groups))
 
     def _replace(self, **changes: Any) -> "Subject":
         fields = {n: getattr(self, n) for n in ("samples", *ANNOTATIONS, "space")}
@@ -343,40 +311,33 @@ class Subject:
         return f"Subject({self.id!r}: {text})"
 
     def _check_annotation(
-        self, name: str, values: ArrayLike | None, convert: Callable[..., Any]
+        self, name: str, values: ArrayLike | None
     ) -> NDArray[Any] | None:
-        """Return one converted entry per sample; None if nothing is given."""
+        """Return one entry of the right kind per sample; None if nothing is given."""
         if values is None:
             return None
-        if isinstance(values, list | tuple | range):
-            # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word.
-            array = object_array(values)
-        elif isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
-            array = object_array(values.tolist())  # None where masked
-        else:
-            array = np.asarray(values)
+        owner = f"Subject {self.id!r}: {name}"
+        # NumPy would turn [1, None, "a"] into text; what is masked becomes None
+        if isinstance(values, np.ma.MaskedArray):
+            values = values.tolist()
+        is_list = isinstance(values, list | tuple | range)
+        array = object_array(values) if is_list else np.asarray(values)  # type: ignore[arg-type]
         if array.shape != (self.n_samples,):
             raise InputError(
                 f"Subject {self.id!r} has {self.n_samples} samples, but {name} have "
                 f"shape {array.shape}. Give one per sample."
             )
-        entries: NDArray[Any] | None = convert(array, f"Subject {self.id!r}: {name}")
-        return entries
-
-    def _as_rows(self, samples: ArrayLike) -> NDArray[np.intp]:
-        chosen = np.asarray(samples)
-        if chosen.size == 0 and chosen.dtype != bool:
-            return np.empty(0, np.intp)
-        if chosen.dtype.kind not in "biu" or chosen.ndim != 1:
-            raise TypeError(
-                "Select samples by a 1-D mask of booleans or by 1-D indices."
-            )
+        if name == "aligned":
+            if not all(isinstance(value, bool | np.bool_) for value in array.tolist()):
+                raise TypeError(f"{owner} holds one True or False per sample.")
+            return array.astype(bool)
+        if name != "onsets":
+            return _as_labels(array, owner)
         try:
-            return np.arange(self.n_samples)[chosen]
-        except IndexError as error:
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
             raise InputError(
-                f"Subject {self.id!r} has {self.n_samples} samples: {error}. Give a "
-                "boolean for each, or indices of some."
+                f"{owner} must be numbers, in seconds; got {array[0]!r}."
             ) from None
 
 
@@ -402,8 +363,7 @@ def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
 def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     """Return one label per sample: int64, str, or objects if some are ``None``.
 
-    Floats that are whole numbers become int (MATLAB stores labels so). What is
-    missing, :mod:`brainweave._core.labels` says; None if all are.
+    Floats that are whole numbers become int. None if all are missing.
     """
     if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
         return array.astype(np.int64)
@@ -421,22 +381,6 @@ def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     return object_array(cleaned) if None in cleaned else np.array(cleaned)
 
 
-def _as_onsets(array: NDArray[Any], owner: str) -> NDArray[np.float64]:
-    """Check one time in seconds per sample; NaN where it is not known."""
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{owner} must be numbers, in seconds; got {array[0]!r}."
-        ) from None
-
-
-def _as_flags(array: NDArray[Any], owner: str) -> NDArray[np.bool_]:
-    if not all(isinstance(value, bool | np.bool_) for value in array.tolist()):
-        raise TypeError(f"{owner} holds one True or False per sample.")
-    return array.astype(bool)
-
-
 def _as_label(value: Any, owner: str) -> int | str:
     """Return a label as text or as an int that is kept exactly."""
     if isinstance(value, str):
@@ -446,15 +390,14 @@ def _as_label(value: Any, owner: str) -> int | str:
             f"{owner} are strings or whole numbers, got {type(value).__name__} "
             f"{value!r}."
         )
+    problem = ""
     if isinstance(value, float) and not value.is_integer():
+        problem = f"got {value}"
+    elif abs(value) > _LARGEST:
+        problem = f"got {int(value)}, which is larger than {_LARGEST}"
+    if problem:
         raise InputError(
-            f"{owner} are strings or whole numbers, got {value}. Turn categories into "
-            "strings first."
-        )
-    if abs(value) > _LARGEST:
-        raise InputError(
-            f"{owner} hold the number {int(value)}, which is larger than {_LARGEST}, "
-            "the largest that is kept exactly. Turn them into strings."
+            f"{owner} are strings or whole numbers, {problem}. Turn them into strings."
         )
     return int(value)
 
@@ -487,7 +430,7 @@ def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
         return samples[rows.tolist()]
     if _is_plain_array(samples):
         return samples[rows]
-    return RowView(samples, rows)
+    return View(samples, rows)
 
 
 # -- fingerprints ----------------------------------------------------------------------
@@ -499,35 +442,29 @@ N_BLOCKS, BLOCK = 8, 32  # of larger ones, so many blocks of so many voxels
 def fingerprint(subjects: Iterable[Subject]) -> str:
     """Return a text that two studies share if they hold the same content.
 
-    It covers each subject's id, shape, labels, runs, stimuli and samples, whatever the
-    order of the subjects and whether samples are in memory, mapped or lazy; not the
-    name, the onsets or the brain space. Of subjects with more than 2 million numbers
-    all samples of 256 voxels are read (a lazy source is read whole), so a change in a
-    few other voxels is not seen.
+    It covers ids, shapes, labels, runs, stimuli and samples, in any order of subjects.
+    Of subjects with more than 2 million numbers, 256 voxels are read (a lazy source is
+    read whole), so a change in a few other voxels is not seen.
     """
     entries = sorted(([s.id, _digest(s)] for s in subjects), key=lambda e: e[0])
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 def _digest(subject: Subject) -> str:
+    n_samples, n_voxels = subject.n_samples, subject.n_voxels
     annotations = [
         None if values is None else values.tolist()
         for values in (subject.labels, subject.runs, subject.stimuli)
     ]
-    head = [subject.n_samples, subject.n_voxels, *annotations]
-    content = hashlib.sha256(json.dumps(head).encode())
+    content = hashlib.sha256(json.dumps([n_samples, n_voxels, *annotations]).encode())
     samples: Any = subject.data() if subject.is_lazy else subject.samples
-    for columns in _sampled_columns(subject.n_samples, subject.n_voxels):
-        values = to_numpy(samples[:, columns])
+    starts, width = [0], n_voxels
+    if n_samples * n_voxels > WHOLE and n_voxels > N_BLOCKS * BLOCK:
+        starts = np.linspace(0, n_voxels - BLOCK, N_BLOCKS).astype(int).tolist()
+        width = BLOCK
+    for start in starts:
+        values = to_numpy(samples[:, start : start + width])
         # as float64, so that the same numbers count as the same; and no negative zero
         numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0
         content.update(numbers.data)
     return content.hexdigest()
-
-
-def _sampled_columns(n_samples: int, n_voxels: int) -> list[slice]:
-    """Choose the voxels to read, by the shape alone; neighbours share a disk page."""
-    if n_samples * n_voxels <= WHOLE or n_voxels <= N_BLOCKS * BLOCK:
-        return [slice(0, n_voxels)]
-    starts = np.linspace(0, n_voxels - BLOCK, N_BLOCKS).astype(int)
-    return [slice(int(start), int(start) + BLOCK) for start in starts]

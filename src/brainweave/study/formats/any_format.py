@@ -153,8 +153,7 @@ def _format_of(inputs: list[Path], form: str) -> str:
             return kind
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
-        patterns = {"study": "study.json", "bids": "sub-*"}
-        for kind, pattern in patterns.items():
+        for kind, pattern in (("study", "study.json"), ("bids", "sub-*")):
             if any(folder.glob(pattern)):
                 return kind
         endings = (".mat", ".nii", ".nii.gz", ".gii")
@@ -165,9 +164,9 @@ def _format_of(inputs: list[Path], form: str) -> str:
                 "files themselves."
             )
     raise InputError(
-        f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
-        "BIDS (folders sub-...) nor files that all end in .mat, .nii, .nii.gz or .gii. "
-        "Name it with format=..."
+        f"The format of {', '.join(map(repr, map(str, inputs)))} is not clear: neither "
+        "a BIDS folder nor files that all end in .mat, .nii, .nii.gz or .gii. Name it "
+        "with format=..."
     )
 
 

@@ -85,9 +85,8 @@ def load_bids(
 ) -> Study:
     """Read a BIDS dataset, raw or preprocessed by fMRIPrep, as a study.
 
-    Names of files, tables and headers are read now, images when needed (but a computed
-    mask reads the runs once). Subjects may differ in runs, samples, categories and
-    voxels; a subject without any matching run is not in the study.
+    Images are read when needed (but a computed mask reads the runs once). Subjects may
+    differ in runs, samples, categories and voxels.
 
     Parameters
     ----------
@@ -101,12 +100,12 @@ def load_bids(
     entities : mapping of str to str, optional
         Other parts that file names must have, such as ``{"res": "2"}``.
     derivatives : "auto", path or None, default="auto"
-        Where the preprocessed images are, None to use raw images in their native
-        space, without normalisation; ``"auto"`` prefers ``derivatives/fmriprep``.
+        Where the preprocessed images are, or None for raw images in their native
+        space; ``"auto"`` prefers ``derivatives/fmriprep``.
     mask : path, image, mapping of subject to either, "epi", "common" or None
-        By default fMRIPrep's brain mask of each subject (voxels in the masks of all
-        its runs), or ``"epi"`` for raw images: computed from the images.
-        ``"common"``: voxels in the brain masks of all subjects.
+        By default voxels in fMRIPrep's brain masks of all runs of each subject; for
+        raw images ``"epi"``, computed from the images. ``"common"``: voxels in the
+        brain masks of all subjects.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
         Every volume that shows an event; the mean of each block's volumes; or one
         estimate of a general linear model per trial, with all trials of a run in one
@@ -121,20 +120,18 @@ def load_bids(
         What to remove: one of nilearn's strategies (``"simple"``, ``"scrubbing"``,
         ``"compcor"``, ``"ica_aroma"``), a tuple of its components, or a list of
         columns. ``"auto"`` is ``"simple"`` for preprocessed images and nothing for raw
-        ones. Trial models have the confounds as columns. Other samples are cleaned of
-        them; see :class:`brainweave.study.Cleaning`.
+        ones. See :class:`brainweave.study.Cleaning`.
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional
-        Which labels are no category (rest, fixation, responses and the like never are,
-        unless kept), and how stimuli are named, such as ``EventRules(ignore="cue")``.
+        Which labels are no category, and how stimuli are named, such as
+        ``EventRules(ignore="cue")``. Rest and responses are none unless kept.
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept, such as
         ``Sampling(keep_rest=True)``.
     cleaning : Cleaning, optional
         Filter, scaling and smoothing, such as ``Cleaning(smoothing_fwhm=6)``. Drifts
-        below 1/128 Hz (`high_pass`) are removed by default, like confounds, unless
-        these hold fMRIPrep's cosines.
+        below 1/128 Hz (`high_pass`) are removed by default.
     dtype : dtype, default=float32
         Of the samples.
     name : str, optional
@@ -143,9 +140,7 @@ def load_bids(
     Returns
     -------
     Study
-        Lazy. Runs are numbered as in the file names. Its ``record`` says what was
-        done: the settings, the repetition times, the volumes that were scrubbed,
-        runs without events, events without samples, samples of each category.
+        Lazy. Runs are numbered as in the file names. Its ``record`` says what was done.
 
     Raises
     ------
@@ -156,9 +151,8 @@ def load_bids(
     Warns
     -----
     UserWarning
-        A run has no events and is left out; repetition times differ (every run keeps
-        its own); events lie outside their run; volumes lie under several events;
-        responses and the like are left out.
+        A run has no events and is left out; repetition times differ; events lie outside
+        their run; volumes lie under several events; responses are left out.
     """
     check_option("samples", samples, SAMPLES, owner="load_bids")
     rules, sampling = events or EventRules(), sampling or Sampling()
@@ -217,13 +211,12 @@ def load_bids(
     warn_of_runs(by_name)
     _warn_of_events(left_out, rules)
     every = {str(run) for own in planned.values() for run in own}
-    missing = {
-        id: sorted(every.difference(map(str, own)))
-        for id, own in planned.items()
-        if every.difference(map(str, own))
-    }
-    for id, lacking in missing.items():
-        logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    missing = {}
+    for id, own in planned.items():
+        lacking = sorted(every.difference(map(str, own)))
+        if lacking:
+            missing[id] = lacking
+            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
     first = next(iter(files.values()))[0]
     study = study_of_runs(
         Path(folder).resolve().name if name is None else name,
@@ -365,14 +358,9 @@ class Dataset:
         if self.preprocessed:
             with suppress(StudyError):  # no reason not to read the images
                 content = _read_json(self.images / "dataset_description.json")
-        made = content.get("GeneratedBy") or content.get("PipelineDescription") or ()
-        tools = [made] if isinstance(made, Mapping) else made
-        names = (
-            f"{tool.get('Name', '')} {tool.get('Version', '')}".strip()
-            for tool in tools
-            if isinstance(tool, Mapping)
-        )
-        return ", ".join(name for name in names if name)
+        tools = [t for t in content.get("GeneratedBy") or () if isinstance(t, Mapping)]
+        names = [f"{t.get('Name', '')} {t.get('Version', '')}".strip() for t in tools]
+        return ", ".join(filter(None, names))
 
     @cached_property
     def runs(self) -> list[BidsRun]:
@@ -399,15 +387,11 @@ class Dataset:
 
 @dataclass(frozen=True)
 class BidsRun:
-    """One run of one subject: what its name says, and its image.
-
-    The kind is "volume", "cifti" or "surface"; the image of a surface may be a dict of
-    one path per hemisphere.
-    """
+    """One run of one subject: what its name says, and its image."""
 
     entities: dict[str, str] = field(hash=False)
-    kind: str
-    image: Any
+    kind: str  # "volume", "cifti" or "surface"
+    image: Any  # a path; for both hemispheres of a surface a dict of two
 
     @property
     def path(self) -> Path:
@@ -422,12 +406,6 @@ class BidsRun:
             return f"ses-{self.entities['ses']}_run-{number}"
         return int(number) if number.isdigit() else number
 
-    @property
-    def order(self) -> tuple[Any, ...]:
-        """What runs of a subject are sorted by."""
-        number = self.value("run")
-        return self.value("ses"), int(number) if number.isdigit() else 0, number
-
     def value(self, entity: str) -> str:
         """Return what the name says of an entity, or its default."""
         return self.entities.get(entity, _DEFAULTS.get(entity, ""))
@@ -436,8 +414,7 @@ class BidsRun:
 def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Dataset:
     """Find out what a folder is: raw BIDS, with or without derivatives, or those.
 
-    The raw dataset of derivatives is two folders up (``derivatives/fmriprep``), if
-    there is one. What is open already is returned as it is.
+    The raw dataset of derivatives is two folders up, if there is one.
     """
     if isinstance(folder, Dataset):
         return folder
@@ -447,15 +424,13 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if derivatives is None:
         return Dataset(root, root, False)
     if not (isinstance(derivatives, str) and derivatives == "auto"):
-        # relative to the dataset, if it is there
-        places = root / derivatives, Path(derivatives)
-        chosen = next(filter(Path.is_dir, places), None)
-        if chosen is None:
-            raise StudyError(
-                f"There is no folder {str(derivatives)!r}, neither in {str(root)!r} "
-                "nor by itself. Check derivatives=..."
-            )
-        return Dataset(chosen, root, True)
+        for chosen in (root / derivatives, Path(derivatives)):
+            if chosen.is_dir():
+                return Dataset(chosen, root, True)
+        raise StudyError(
+            f"There is no folder {str(derivatives)!r}, neither in {str(root)!r} nor by "
+            "itself. Check derivatives=..."
+        )
     about = root / "dataset_description.json"
     if about.exists() and _read_json(about).get("DatasetType") == "derivative":
         above = root.resolve().parent.parent
@@ -490,11 +465,7 @@ def find_runs(
     runs: Iterable[int | str] | None = None,
     entities: Mapping[str, str] | None = None,
 ) -> dict[str, list[BidsRun]]:
-    """List the runs of each subject, in order, by task, space, session and run.
-
-    Whatever is None must be the same for all files (sessions and runs: all are
-    taken); an error lists what there is to choose from.
-    """
+    """List the runs of each subject, in order, by task, space, session and run."""
     found = dataset.runs
     where = f"{str(dataset.images)!r}"
     if not found:
@@ -521,7 +492,7 @@ def find_runs(
         found = _pick(found, "desc", ["preproc"], where)
     found = _pick(found, "runs", runs, where)
     by_subject: dict[str, list[BidsRun]] = {}
-    for run in sorted(found, key=lambda run: run.order):
+    for run in sorted(found, key=_order):
         by_subject.setdefault(run.entities["sub"], []).append(run)
     for id, listed in by_subject.items():
         names = [run.run for run in listed]
@@ -558,17 +529,18 @@ def _pick(
     return [run for run in runs if value_of(run.value(key)) in chosen]
 
 
+def _order(run: BidsRun) -> tuple[Any, ...]:
+    number = run.value("run")
+    return run.value("ses"), int(number) if number.isdigit() else 0, number
+
+
 def _unpadded(value: str) -> str:
     """Return a number without leading zeros, so that run-01 is run-1."""
     return value.lstrip("0") or "0" if value.isdigit() else value
 
 
 def inherited_files(root: Path, run: BidsRun, suffix: str, ending: str) -> list[Path]:
-    """Find files that apply to a run by the inheritance principle, nearest first.
-
-    A file applies if all entities in its name are those of the run, at the run's own
-    level or at a level above.
-    """
+    """Find files that apply to a run by the inheritance principle, nearest first."""
     levels = [root, root / f"sub-{run.entities['sub']}"]
     if "ses" in run.entities:
         levels.append(levels[-1] / f"ses-{run.entities['ses']}")
@@ -616,9 +588,8 @@ def read_confounds(
 ) -> tuple[Any, NDArray[np.bool_] | None, int]:
     """Read fMRIPrep's confounds of a run, as ``load_bids`` is asked for them.
 
-    Return the columns to remove (a DataFrame) and a mask of the volumes that may be
-    used, both None if nothing is asked for; and how many of the others were scanned
-    before the magnetisation was steady.
+    Return the columns to remove, a mask of the volumes that may be used, and how many
+    others were scanned before the magnetisation was steady.
     """
     if confounds is None and scrub is None:
         return None, None, 0
@@ -628,11 +599,9 @@ def read_confounds(
             f"{str(run.path)!r} has no confounds (*_desc-confounds_timeseries.tsv) "
             "beside it. Use confounds=None and scrub=None, or the output of fMRIPrep."
         )
-    table, names = _confounds_table(tables[0]), []
-    if isinstance(confounds, list):
-        names = confounds
-    if scrub is not None:
-        names = [*names, "framewise_displacement"]
+    table = _confounds_table(tables[0])
+    names = [*confounds] if isinstance(confounds, list) else []
+    names += [] if scrub is None else ["framewise_displacement"]
     unknown = [name for name in names if name not in table]
     if unknown:
         raise StudyError(
@@ -691,8 +660,7 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
             if isinstance(confounds, str):
                 return load_confounds_strategy(str(image), confounds)
             return load_confounds(str(image), strategy=confounds)
-    except Exception as error:
-        # a damaged table or sidecar makes nilearn fail in any way
+    except Exception as error:  # of a damaged table or sidecar, anything
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise StudyError(
             f"{str(table)!r} does not serve confounds={confounds!r}: {said}"

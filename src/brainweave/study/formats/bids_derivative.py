@@ -3,7 +3,8 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,11 @@ import numpy as np
 import pandas as pd
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.io import atomic_path, write_text
+from brainweave._core.io import write_text
 from brainweave._core.version import __version__
 from brainweave.persistence.codec import plain
-from brainweave.study.formats.bids import (
-    BidsRun,
-    Dataset,
-    find_runs,
-    inherited_files,
-)
+from brainweave.study.formats.bids import Dataset, find_runs, inherited_files
 from brainweave.study.study import Study, Subject
-
-__all__ = [
-    "Derivative",
-    "entities_of",
-    "name_entities",
-    "source_files",
-    "study_without_voxels",
-    "with_method",
-]
 
 # options of load_bids that choose files
 FILE_OPTIONS = ("task", "space", "sessions", "runs", "entities")
@@ -58,42 +45,39 @@ class Derivative:
     def write_description(self) -> None:
         """Write ``dataset_description.json``, ``README`` and ``.bidsignore``."""
         self.root.mkdir(parents=True, exist_ok=True)
-        source = _read_description(self.source)
+        source: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            text = (self.source / "dataset_description.json").read_text("utf-8")
+            source = dict(json.loads(text))
         name = str(source.get("Name") or self.source.resolve().name)
-        origin = {"URL": self.source.resolve().as_uri()}
-        if source.get("DatasetDOI"):
-            origin["DOI"] = str(source["DatasetDOI"])
+        address = self.source.resolve().as_uri()
+        doi = {"DOI": str(source["DatasetDOI"])} if source.get("DatasetDOI") else {}
+        made_by = {"Name": "brainweave", "Version": __version__}
         description = {
             "Name": f"brainweave: functional alignment of {name}",
             "BIDSVersion": BIDS_VERSION,
             "DatasetType": "derivative",
             "License": str(source.get("License", "n/a")),
-            "GeneratedBy": [
-                {
-                    "Name": "brainweave",
-                    "Version": __version__,
-                    "Description": "Functional alignment of fMRI data",
-                }
-            ],
+            "GeneratedBy": [made_by],
             **({"Authors": source["Authors"]} if source.get("Authors") else {}),
-            "SourceDatasets": [origin],
-            "DatasetLinks": {"source": self.source.resolve().as_uri()},
+            "SourceDatasets": [{"URL": address, **doi}],
+            "DatasetLinks": {"source": address},
         }
-        self._write("dataset_description.json", _json(description))
-        self._write(
-            "README.md",
+        readme = (
             f"# Functional alignment of {name}\n\n"
             f"Made by brainweave {__version__}. Files `*_basis.safetensors` hold the "
             "kernel coordinates of one subject, `*_model.safetensors` the maps of all "
             "subjects into the shared space, `*_timeseries.tsv` the shared features. "
-            "Read them with `brainweave info FILE` or `brainweave.load(FILE)`.\n",
+            "Read them with `brainweave info FILE` or `brainweave.load(FILE)`.\n"
         )
-        self._write(".bidsignore", "\n".join(IGNORED) + "\n")
-
-    def _write(self, name: str, text: str) -> None:
-        path = self.root / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            write_text(path, text)
+        for file, text in (
+            ("dataset_description.json", _json(description)),
+            ("README.md", readme),
+            (".bidsignore", "\n".join(IGNORED) + "\n"),
+        ):
+            path = self.root / file
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                write_text(path, text)
 
     def basis_path(self, id: str, entities: str) -> Path:
         """Return the path of a subject's basis; entities are such as _task-faces."""
@@ -140,8 +124,7 @@ class Derivative:
         """Write the shared features of a subject's samples as a table with a sidecar.
 
         Columns with the label, run and stimulus of the samples follow, where they are
-        known. The sidecar marks features that gain nothing from the alignment. Blocks
-        and trials follow no clock, so only volumes have a sampling frequency.
+        known. Only volumes follow a clock and have a sampling frequency.
         """
         path = self._subject_path(basis.id, f"{entities}_timeseries.tsv")
         features = [f"feature{k}" for k in range(values.shape[1])]
@@ -171,28 +154,6 @@ class Derivative:
         }
         self.write_sidecar(path, content)
 
-    def write_mask(self, basis: Any, entities: str, inputs: Iterable[str]) -> None:
-        """Write the voxels that were used, as a mask image, if they lie in a volume.
-
-        Of `inputs`, the first image is what the mask is aligned to.
-        """
-        if getattr(basis.space, "kind", None) != "volume":
-            return
-        path = self._subject_path(basis.id, f"{entities}_desc-brainweave_mask.nii.gz")
-        image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
-        image.header.set_xyzt_units("mm")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as work:
-            image.to_filename(work)
-        images = [n for n in inputs if n.endswith(("_bold.nii.gz", "_bold.nii"))]
-        content = {
-            "Description": "Voxels that took part in the alignment",
-            "Type": "ROI",
-            "Sources": self.sources(basis.id),
-            **({"SpatialReference": f"bids:source:{images[0]}"} if images else {}),
-        }
-        self.write_sidecar(path.with_suffix(""), content)
-
     def write_sidecar(self, path: Path, content: dict[str, Any]) -> None:
         """Write the JSON file beside a file."""
         write_text(path.with_suffix(".json"), _json(content))
@@ -217,17 +178,16 @@ def _choose_entities(
 ) -> str:
     """Choose which bases to combine: those selected, or the only ones there are."""
     matching = {
-        entities: sorted(paths)
+        entities: set(paths)
         for entities, paths in found.items()
         if set(selected.split("_")) <= set(entities.split("_"))
         and (not wanted or wanted & set(paths))
     }
-    ids = {id for listed in matching.values() for id in listed}
-    if selected in matching and set(matching[selected]) == ids:
+    if selected in matching and matching[selected] >= set().union(*matching.values()):
         return selected
     if len(matching) > 1:
         listed = "; ".join(
-            f"{entities.lstrip('_') or 'no task'} (sub-{', sub-'.join(ids)})"
+            f"{entities.lstrip('_') or 'no task'} (sub-{', sub-'.join(sorted(ids))})"
             for entities, ids in matching.items()
         )
         raise InputError(
@@ -252,17 +212,6 @@ def _json(content: dict[str, Any]) -> str:
     return json.dumps(plain(content, other=str), indent=1) + "\n"
 
 
-def _read_description(folder: Path) -> dict[str, Any]:
-    try:
-        value = json.loads((folder / "dataset_description.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-# -- what it is made from --------------------------------------------------------------
-
-
 def entities_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> str:
     """Return the task and the space of a subject's files, chosen or the only one.
 
@@ -283,25 +232,22 @@ def entities_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> str:
 def source_files(dataset: Dataset, id: str, options: Mapping[str, Any]) -> list[Path]:
     """Return all files that the samples of a subject depend on."""
     chosen = {k: v for k, v in options.items() if k in FILE_OPTIONS}
-    found = find_runs(dataset, subjects=[id], **chosen)
-    paths = {path for run in found.get(id, []) for path in _run_files(dataset, run)}
+    paths: set[Path] = set()
+    for run in find_runs(dataset, subjects=[id], **chosen).get(id, []):
+        paths.update(run.image.values() if isinstance(run.image, dict) else [run.image])
+        for root, suffix, ending in (
+            (dataset.raw, "events", ".tsv"),
+            (dataset.raw, "bold", ".json"),
+            (dataset.images, "bold", ".json"),
+            (dataset.images, "desc-confounds_timeseries", ".tsv"),
+            (dataset.images, "desc-confounds_timeseries", ".json"),
+            (dataset.images, "desc-brain_mask", ".nii.gz"),
+        ):
+            paths.update(inherited_files(root, run, suffix, ending))
     mask = options.get("mask")
     if isinstance(mask, str) and Path(mask).is_file():
         paths.add(Path(mask))
     return sorted(paths)
-
-
-def _run_files(dataset: Dataset, run: BidsRun) -> Iterator[Path]:
-    yield from run.image.values() if isinstance(run.image, dict) else [run.image]
-    for root, suffix, ending in (
-        (dataset.raw, "events", ".tsv"),
-        (dataset.raw, "bold", ".json"),
-        (dataset.images, "bold", ".json"),
-        (dataset.images, "desc-confounds_timeseries", ".tsv"),
-        (dataset.images, "desc-confounds_timeseries", ".json"),
-        (dataset.images, "desc-brain_mask", ".nii.gz"),
-    ):
-        yield from inherited_files(root, run, suffix, ending)
 
 
 def study_without_voxels(bases: list[Any], records: list[Any]) -> Study:

@@ -30,15 +30,13 @@ def write_bids(
 ) -> Path:
     """Write a simulated study as a BIDS dataset.
 
-    Raw images have noise around the brain, so that masks can be computed from them.
     Derivatives have brain masks and confounds, in the space ``T1w`` of each subject,
     or in ``MNI152NLin2009cAsym`` if all subjects have the same voxels. Missing volumes
-    are written and have a framewise displacement above 0.5 mm. The dataset appears
-    whole or not at all.
+    are written and have a framewise displacement above 0.5 mm.
 
     To read the same study with :func:`brainweave.load_bids`, pass ``confounds=None``,
-    ``stimulus="stim_file"``, the ``samples``, ``keep_rest`` and ``hrf_delay`` of the
-    simulation and, if samples are missing, ``scrub=0.5``.
+    ``stimulus="stim_file"``, ``Cleaning(high_pass=None)``, the ``keep_rest`` and
+    ``hrf_delay`` of the simulation and, if samples are missing, ``scrub=0.5``.
 
     Parameters
     ----------
@@ -66,7 +64,10 @@ def write_bids(
         )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
-    check_empty(target)
+    if target.exists() and not target.is_dir():
+        raise StudyError(f"{str(target)!r} is a file; choose a folder.")
+    if target.exists() and any(target.iterdir()):
+        raise StudyError(f"{target} is not empty. Choose another folder, or empty it.")
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
         atomic_folder(target) as work,
@@ -76,22 +77,16 @@ def write_bids(
     return target
 
 
-def check_empty(target: Path) -> None:
-    """Refuse a folder that holds something; a dataset is never replaced."""
-    if target.exists() and not target.is_dir():
-        raise StudyError(f"{str(target)!r} is a file; choose a folder.")
-    if target.exists() and any(target.iterdir()):
-        raise StudyError(f"{target} is not empty. Choose another folder, or empty it.")
-
-
 class _Writer:
     def __init__(self, simulation: Simulation, root: Path, task: str) -> None:
         self.simulation, self.root, self.task = simulation, root, task
         self.space = "MNI152NLin2009cAsym" if simulation.same_mask else "T1w"
 
-    def write(self, name: str, raw: bool, derivatives: bool) -> None:
+    def write(self, title: str, raw: bool, derivatives: bool) -> None:
+        from PIL import Image
+
         simulation = self.simulation
-        self._write_top(name, derivatives)
+        self._write_top(title, derivatives)
         for subject, id in enumerate(simulation.ids):
             brain = simulation.brain(subject)
             maps = simulation.nuisance_maps(subject, brain)
@@ -100,7 +95,7 @@ class _Writer:
                 self._save_image(f"sub-{id}/anat/sub-{id}_T1w.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
-                events = run.events
+                events: Any = run.events
                 columns = {
                     "onset": events.onset,
                     "duration": events.duration,
@@ -108,7 +103,10 @@ class _Writer:
                     "stim_file": events.stimulus,
                 }
                 self._save_table(f"{stem}_events.tsv", columns)
-                self._save_stimuli(columns["stim_file"])
+                for name in events.stimulus:  # a valid dataset has its pictures
+                    picture = self._path(f"stimuli/{name}")
+                    if not picture.exists():
+                        Image.new("L", (8, 8)).save(picture)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
                     # the faint noise that a scanner records around the brain
@@ -120,12 +118,10 @@ class _Writer:
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
-                    confounds = confounds_of_run(
-                        simulation.signals(subject, run).nuisance,
-                        data,
-                        tr=simulation.design.tr,
-                        lost=np.setdiff1d(np.arange(run.n_volumes), run.kept),
-                    )
+                    nuisance = simulation.signals(subject, run).nuisance
+                    lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
+                    tr = simulation.design.tr
+                    confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
                     self._write_derivatives(id, stem, brain, data, confounds)
 
     def _write_top(self, name: str, derivatives: bool) -> None:
@@ -190,20 +186,9 @@ class _Writer:
     def _save_table(self, place: str, columns: Mapping[str, Any]) -> None:
         import pandas as pd
 
-        form = {"sep": "\t", "na_rep": "n/a", "float_format": "%.6g", "index": False}
-        path = self._path(place)
-        pd.DataFrame(columns).to_csv(
-            path, lineterminator="\n", encoding="utf-8", **form
-        )
-
-    def _save_stimuli(self, names: Any) -> None:
-        """Write a small picture for each stimulus: a valid dataset has them."""
-        from PIL import Image
-
-        for name in names:
-            path = self._path(f"stimuli/{name}")
-            if not path.exists():
-                Image.new("L", (8, 8)).save(path)
+        form: Any = {"sep": "\t", "na_rep": "n/a", "float_format": "%.6g"}
+        text = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n", **form)
+        self._path(place).write_bytes(text.encode())
 
     def _save_image(self, place: str, volume: NDArray[Any], brain: Brain) -> None:
         import nibabel as nib
@@ -232,9 +217,7 @@ def confounds_of_run(
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
     """Make the columns of a ``desc-confounds_timeseries.tsv`` and their description.
 
-    `nuisance` has the time courses of structured noise, the strongest first. `data` has
-    the volumes, for the global signal. Volumes in `lost` get a large framewise
-    displacement.
+    Volumes in `lost` get a large framewise displacement.
     """
     n_volumes = len(data)
     wanted = len(_MOTION) + 2 + _N_COMPCOR
@@ -273,12 +256,6 @@ def confounds_of_run(
     for k in range(_N_COMPCOR):
         name = f"a_comp_cor_{k:02d}"
         columns[name] = sources[:, 8 + k]
-        about[name] = {
-            "Method": "aCompCor",
-            "Mask": "combined",
-            "Retained": True,
-            "SingularValue": float(_N_COMPCOR - k),
-            "VarianceExplained": 0.5 / _N_COMPCOR,
-            "CumulativeVarianceExplained": 0.5 * (k + 1) / _N_COMPCOR,
-        }
+        about[name] = {"Method": "aCompCor", "Mask": "combined", "Retained": True}
+        about[name]["CumulativeVarianceExplained"] = 0.5 * (k + 1) / _N_COMPCOR
     return columns, about

@@ -59,10 +59,9 @@ class EventRules:
     Parameters
     ----------
     ignore : str or sequence of str, default=()
-        Labels that are no category, beside ``n/a`` and the labels of events that no
-        analysis takes for stimuli: rest, baseline, fixation (cross), blank, null
-        (event), ITI, ISI, response, button (press, response), key press and trigger,
-        in any case, plural or numbered. What was left out is in the record.
+        Labels that are no category, beside ``n/a``, rest, baseline, fixation, blank,
+        null, ITI, ISI, response, button (press), key press and trigger, in any case,
+        plural or numbered. What was left out is in the record.
     keep : str or sequence of str, default=()
         Of these, labels that are categories all the same.
     moments : bool, default=False
@@ -182,10 +181,7 @@ def read_events(
     """
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
-        raise StudyError(
-            f"{path} has a header but no events. Write the events, or leave the run "
-            "out."
-        )
+        raise StudyError(f"{path} has a header but no events. Leave the run out.")
     for column in ("onset", "duration", label, stimulus):
         if column is not None and column not in table.columns:
             raise StudyError(
@@ -205,20 +201,19 @@ def read_events(
     for row in np.flatnonzero(np.isin(names, events.label) & ~good)[:1]:
         raise StudyError(
             f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and lasts "
-            f"{duration[row]:g} s. An event needs an onset and a duration of zero or "
-            'more; write "n/a" for a duration that is not known.'
+            f'{duration[row]:g} s. Write "n/a" for a duration that is not known.'
         )
     return events.take(np.argsort(events.onset, kind="stable"))
 
 
 def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
     try:
-        values = [np.nan if cell.strip() in MISSING else float(cell) for cell in column]
+        cells = ("nan" if cell.strip() in MISSING else cell for cell in column)
+        return np.array([float(cell) for cell in cells])
     except ValueError as error:
         raise StudyError(
             f"{path}: a cell of {column.name} is not a number ({error})."
         ) from None
-    return np.array(values)
 
 
 def event_volumes(
@@ -235,20 +230,13 @@ def event_volumes(
     return np.asarray(begun & (times < stop[:, None] - _TIME_SLACK))
 
 
-def shared_volumes(events: Events, visible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mark the volumes under events of more than one category."""
-    shown = [visible[events.label == c].any(axis=0) for c in np.unique(events.label)]
-    return np.asarray(sum(map(np.intp, shown), np.zeros(visible.shape[1])) > 1)
-
-
 def match_volumes(
     events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
 ) -> NDArray[np.int64]:
     """Return the event that each volume shows, -1 for none.
 
-    Where it shows several (see :func:`event_volumes`), the one that covers most of it
-    counts (of equals the one that began last), so that a button press takes nothing
-    from the block it falls into.
+    Of several, the one that covers most of it counts (of equals the last), so that a
+    button press takes nothing from the block it falls into.
     """
     visible = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
@@ -270,10 +258,7 @@ def name_positions(
     *,
     hrf_delay: float = 5.0,
 ) -> NDArray[np.str_]:
-    """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``.
-
-    Volumes without an event get empty text.
-    """
+    """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``."""
     what = events.label if events.stimulus is None else events.stimulus
     begin = np.arange(len(volume_event)) * tr - hrf_delay
     names = [
@@ -286,23 +271,20 @@ def name_positions(
 def find_blocks(events: Events) -> Events:
     """Join neighbouring events of one category into blocks.
 
-    Many events files list every picture of a block. Events with the same label, with
-    no other event between them and at most 4 s from the end of one to the onset of the
-    next, are one block, named after its first stimulus.
+    Events with the same label, with no other event between them and at most 4 s from
+    the end of one to the onset of the next, are one block.
     """
-    if len(events) == 0:
-        return events
-    stop = events.onset + events.duration
-    first, ends = [0], [stop[0]]
-    for e in range(1, len(events)):
-        same = events.label[e] == events.label[e - 1]
+    first: list[int] = []
+    ends: list[float] = []
+    for e, stop in enumerate(events.onset + events.duration):
+        same = e > 0 and events.label[e] == events.label[e - 1]
         if same and events.onset[e] - ends[-1] <= _MAX_GAP + _TIME_SLACK:
-            ends[-1] = max(ends[-1], stop[e])
+            ends[-1] = max(ends[-1], stop)
         else:
             first.append(e)
-            ends.append(stop[e])
-    blocks = events.take(np.array(first))
-    return replace(blocks, duration=ends - blocks.onset)
+            ends.append(stop)
+    blocks = events.take(np.array(first, np.intp))
+    return replace(blocks, duration=np.array(ends) - blocks.onset)
 
 
 def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
@@ -321,13 +303,13 @@ def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> fl
 
 def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
     """Return the repetition time that a sidecar (`where`) and the header agree on."""
-    if stated is None and header.t_r is None:
+    if stated is None:
+        if header.t_r is not None:
+            return check_tr(header.t_r, f"The repetition time in {image!r}")
         raise StudyError(
             f"{image!r} has no repetition time, neither in a sidecar nor in its "
             "header. Add RepetitionTime to its JSON file, or give t_r=..."
         )
-    if stated is None:
-        return check_tr(header.t_r, f"The repetition time in {image!r}")
     seconds = check_tr(stated, where)
     if header.t_r is None or header.t_r_is_default:
         return seconds
@@ -349,31 +331,22 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
     the times are in another unit, or of another run: an error.
     """
     length = n_volumes * tr
-    if len(events) == 0:
-        return 0
-    longest = int(np.argmax(events.duration))
-    if events.duration[longest] > 2 * length:
-        raise StudyError(
-            f"The event at {events.onset[longest]:g} s lasts "
-            f"{events.duration[longest]:g} s, but the run has {n_volumes} volumes, "
-            f"{length:g} s. Durations are in seconds"
-            f"{_unit_hint(events.duration, length)}."
-        )
     before = events.onset + np.maximum(events.duration, tr) <= 0
     outside = int(np.count_nonzero(before | (events.onset >= length)))
-    if 2 * outside > len(events):
+    longest = events.duration.max(initial=0.0)
+    times, problem = events.onset, ""
+    if longest > 2 * length:
+        times, problem = events.duration, f"An event lasts {longest:g} s"
+    elif 2 * outside > len(events):
+        problem = f"{outside} of {len(events)} events lie outside the run"
+    if problem:
+        in_milliseconds = 10 * length < times.max() <= 2000 * length
+        hint = "; these look like milliseconds" if in_milliseconds else ""
         raise StudyError(
-            f"{outside} of {len(events)} events lie outside the run, which has "
-            f"{n_volumes} volumes, {length:g} s; onsets go from "
-            f"{events.onset.min():g} to {events.onset.max():g}. Onsets are in seconds "
-            f"from the first volume{_unit_hint(events.onset, length)}."
+            f"{problem}, but the run has {n_volumes} volumes, {length:g} s. Onsets "
+            f"(from the first volume) and durations are in seconds{hint}."
         )
     return outside
-
-
-def _unit_hint(times: Any, length: float) -> str:
-    in_milliseconds = 10 * length < times.max() <= 2000 * length
-    return "; these look like milliseconds" if in_milliseconds else ""
 
 
 def trial_weights(
@@ -390,9 +363,7 @@ def trial_weights(
     With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
     weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
     separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
-    category, and the rest, and only the first row of :math:`X_j^+` is kept; that
-    trades a little bias for far less variance when trials follow each other quickly.
-    `nuisance` holds the other columns. Volumes that are not `usable` get weight zero.
+    category, and the rest, and only the first row of :math:`X_j^+` is kept.
 
     References
     ----------
@@ -511,11 +482,10 @@ def plan_samples(
     confounds: NDArray[np.float64] | None = None,
     high_pass: float | None = DRIFT_CUTOFF,
 ) -> SamplePlan:
-    """Plan the samples of one run.
+    """Plan the samples of one run; volumes other than `kept_volumes` are censored.
 
-    Volumes other than `kept_volumes` are censored; `confounds` are further columns of
-    the trial models, whose drift terms stop at `high_pass`, or are removed from other
-    samples before, together with the drifts among them.
+    `confounds` are columns of the trial models, whose drift terms stop at `high_pass`;
+    from other samples they are removed before, with the drifts among them.
     """
     rules, sampling = rules or EventRules(), sampling or Sampling()
     check_option("samples", samples, SAMPLES, owner="plan_samples")
@@ -559,7 +529,6 @@ def plan_samples(
     stimuli = np.append(stimuli, "")[sample_event]
     if rows is not None and rules.moments:
         stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
-    has_volume = visible.any(axis=1)
     counts = EventCounts(
         events=n_events,
         outside=n_outside,
@@ -568,10 +537,12 @@ def plan_samples(
     )
     if not is_trials:  # trials may share volumes
         preferred = np.isin(np.arange(len(events)), volume_event)
+        categories = np.unique(events.label)
+        shown = [visible[events.label == c].any(axis=0) for c in categories]
         counts = replace(
             counts,
-            shared_volumes=int(shared_volumes(events, visible).sum()),
-            overshadowed=int((has_volume & ~preferred).sum()),
+            shared_volumes=int((np.sum(shown, axis=0) > 1).sum()),
+            overshadowed=int((visible.any(axis=1) & ~preferred).sum()),
         )
     return SamplePlan(
         np.append(events.label, "")[sample_event],

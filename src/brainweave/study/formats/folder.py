@@ -2,9 +2,8 @@
 
 Per subject an ``.npy`` file of samples x voxels and a ``.json`` file with the label,
 run, onset and stimulus of each sample; the masks as images; and ``study.json``, which
-lists every file with its size and checksum. The ``.npy`` file is in Fortran order, a
-voxel's samples side by side, so that some voxels of all samples, the unit in which
-everything else reads, are one stretch of the disk. Files in C order open too.
+lists every file with its size and checksum. The ``.npy`` file is in Fortran order, so
+that some voxels of all samples are one stretch of the disk.
 """
 
 import contextlib
@@ -55,8 +54,7 @@ def save_study(
 ) -> Study:
     """Write a study as a plain folder, all or nothing.
 
-    Everything is written into a temporary folder, which then takes the place of the
-    one asked for. A lazy study is converted with memory for `n_jobs` subjects.
+    A lazy study is converted with memory for `n_jobs` subjects.
 
     Parameters
     ----------
@@ -65,9 +63,7 @@ def save_study(
     folder : path
         Where to; it must not exist, unless `overwrite`.
     overwrite : bool, default=False
-        Replace the study that is in `folder`: the files that its ``study.json``
-        lists. Anything else there is left alone, and a folder without a
-        ``study.json`` is never touched.
+        Replace the files of the study that is in `folder`; others are left alone.
     dtype : dtype, optional
         Type to store the samples in (``"float32"``); by default their own.
     n_jobs : int or None, default=1
@@ -105,10 +101,9 @@ def save_study(
         atomic_folder(target, replaces=replaced) as work,
     ):
         taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
-        entries = []
         stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
-        # threads: most of the time goes to reading, decompressing and NumPy, which let
-        # others run meanwhile, and nothing is left behind when the process is killed
+        entries = []
+        # threads: reading, decompressing and NumPy let others run meanwhile
         workers = Parallel(n_workers(len(study), n_jobs), "threading", "generator")
         written = workers(
             delayed(_write_subject)(subject, stem, dtype)
@@ -142,8 +137,7 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
     verify : bool, optional
         Compare the checksum of every file, which reads all of the samples, or check
         the ``.npy`` files by their size and header only. By default, studies of up to
-        half a gigabyte are verified, which takes less than a second; the small files
-        are always checked in full.
+        half a gigabyte are verified.
 
     Returns
     -------
@@ -204,11 +198,8 @@ def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
 def _write_by_voxels(file: Any, values: NDArray[Any], dtype: np.dtype[Any]) -> None:
     """Write an ``.npy`` file in Fortran order with memory for a few voxels."""
     n_samples, n_voxels = values.shape
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": True,
-        "shape": values.shape,
-    }
+    kind = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": kind, "fortran_order": True, "shape": values.shape}
     np.lib.format.write_array_header_1_0(file, header)
     step = max(1, _WRITTEN_BYTES // max(1, n_samples * dtype.itemsize))
     for start in range(0, n_voxels, step):
@@ -228,10 +219,9 @@ def _write_spaces(
             continue
         if space not in distinct:
             distinct.append(space)
-            files = space.save(work / _free_stem(f"space-{len(distinct)}", taken))
-            written.append(
-                {"kind": space.kind, "files": [describe_file(f) for f in files]}
-            )
+            saved = space.save(work / _free_stem(f"space-{len(distinct)}", taken))
+            files = [describe_file(file) for file in saved]
+            written.append({"kind": space.kind, "files": files})
         entry["space"] = distinct.index(space)
     return written
 
@@ -256,8 +246,8 @@ def _read_index(root: Path) -> dict[str, Any]:
     if index.get("version") != VERSION:
         raise StudyError(
             f"{str(path)!r} has format version {index.get('version')!r}; this "
-            f"brainweave ({__version__}) reads version {VERSION}. It was written by "
-            f"brainweave {index.get('brainweave')!r}: use that one or a newer one."
+            f"brainweave ({__version__}) reads version {VERSION}. Use brainweave "
+            f"{index.get('brainweave')!r} or a newer one."
         )
     if index.get("checksum") != _index_checksum(index):
         raise StudyError(

@@ -171,28 +171,22 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
     """
     from nilearn.masking import compute_epi_mask, intersect_masks
 
-    loaded = [load_image(image, SpatialImage) for image in images]
-    shape = loaded[0].shape[:3]
-    for image, source in zip(loaded, images, strict=True):
-        if image.shape[:3] != shape:
-            raise StudyError(
-                f"{image_name(source)!r} has shape {image.shape[:3]}, the first run "
-                f"{shape}; a computed mask needs runs on one grid."
-            )
-    # nilearn's opening of 2 voxels eats volumes only a few voxels thick
-    opening = 2 if min(shape) >= 10 else 0
     masks = []
-    for image, source in zip(loaded, images, strict=True):
-        with reading(source):
-            whole = whole_image(image)
-        try:
+    try:
+        for source in images:
+            with reading(source):
+                whole = whole_image(load_image(source, SpatialImage))
+            # nilearn's opening of 2 voxels eats volumes only a few voxels thick
+            opening = 2 if min(whole.shape[:3]) >= 10 else 0
             masks.append(compute_epi_mask(whole, opening=opening))
-        except ValueError as error:
-            raise StudyError(
-                f"No brain mask could be computed from {image_name(source)!r} "
-                f"({error}). Give a mask."
-            ) from error
-    return intersect_masks(masks, threshold=0.5)
+        return intersect_masks(masks, threshold=0.5)
+    except StudyError:
+        raise
+    except ValueError as error:
+        raise StudyError(
+            f"No brain mask could be computed from {image_name(source)!r} ({error}). "
+            "Runs must be on one grid. Give a mask."
+        ) from error
 
 
 def _make_study(
@@ -211,13 +205,11 @@ def _make_study(
     given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     if t_r is not None:
         t_r = check_tr(t_r, f"t_r={t_r!r}", InputError)
-    if not isinstance(files, Mapping):
+    if not isinstance(files, Mapping) or not files:
         raise TypeError(
             "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
             f"{type(files).__name__}."
         )
-    if not files:
-        raise StudyError("No files were given.")
     subject_runs, spaces, known = {}, {}, {}
     for id, entry in ((str(id), entry) for id, entry in files.items()):
         listed = list(entry) if isinstance(entry, list | tuple) else [entry]

@@ -129,14 +129,9 @@ def load_matlab(
 def read_matlab(path: MatFile) -> dict[str, Any]:
     """Read the variables of a ``.mat`` file of any version.
 
-    SciPy reads versions 4 to 7.2, h5py reads 7.3 (HDF5). Damaged files can crash them
-    or send them into an endless loop, so a process of its own reads.
-
-    Returns
-    -------
-    dict of str to ndarray or list
-        Arrays with MATLAB's order of dimensions. A cell is a list of its arrays, with
-        None for entries of another kind. Structs and sparse matrices are left out.
+    A cell is a list of its arrays, with None for entries of another kind. Structs and
+    sparse matrices are left out. Damaged files can crash SciPy and h5py or send them
+    into an endless loop, so a process of its own reads.
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
@@ -164,14 +159,11 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
 def read_variables(path: str) -> dict[str, Any]:
     """Read what :func:`read_matlab` returns, in this process."""
     import h5py
-
-    warnings.simplefilter("ignore")
-    return _read_hdf5(path) if h5py.is_hdf5(path) else _read_old(path)
-
-
-def _read_old(path: str) -> dict[str, Any]:
     from scipy.io import loadmat
 
+    warnings.simplefilter("ignore")
+    if h5py.is_hdf5(path):
+        return _read_hdf5(path)
     content = {}
     for name, value in loadmat(path).items():
         if isinstance(value, np.ndarray) and value.dtype == object:
@@ -259,18 +251,14 @@ def _select_variable(
             known = ", ".join(map(repr, content)) or "nothing"
             raise StudyError(f"{str(path)!r} has no {variable!r}; it has {known}.")
         return variable, content[variable]
-    candidates = {
-        name: value
-        for name, value in content.items()
-        if isinstance(value, list)
-        or (value.dtype.kind in "fiu" and value.ndim >= 2 and 1 not in value.shape[:2])
-    }
+    whole = {n: v for n, v in content.items() if isinstance(v, list) or v.ndim == 3}
     # beside an array for all subjects, matrices are ratings, coordinates and the like
+    candidates = whole or {n: v for n, v in content.items() if v.ndim == 2}
     candidates = {
-        name: value
-        for name, value in candidates.items()
-        if isinstance(value, list) or value.ndim == 3
-    } or candidates
+        n: v
+        for n, v in candidates.items()
+        if isinstance(v, list) or (v.dtype.kind in "fiu" and 1 not in v.shape[:2])
+    }
     if len(candidates) != 1:
         known = ", ".join(map(repr, candidates or content)) or "nothing"
         raise StudyError(
@@ -281,19 +269,14 @@ def _select_variable(
 
 
 def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
-    first = parts[0]
-    for part, file in zip(parts[1:], files[1:], strict=True):
-        if len(part) != len(first):
+    counts = [[len(array) for array in part] for part in parts]
+    for file, own in zip(files, counts, strict=True):
+        if own != counts[0]:
             raise StudyError(
-                f"{str(file)!r} has {len(part)} subjects, {str(files[0])!r} has "
-                f"{len(first)}. Files are stacked subject by subject."
+                f"{str(file)!r} has {own} samples of {len(own)} subjects, "
+                f"{str(files[0])!r} has {counts[0]} of {len(counts[0])}. Files are "
+                "stacked along the voxels, subject by subject."
             )
-        for number, (one, other) in enumerate(zip(first, part, strict=True), start=1):
-            if len(one) != len(other):
-                raise StudyError(
-                    f"Subject {number} has {len(other)} samples in {str(file)!r}, but "
-                    f"{len(one)} in {str(files[0])!r}. Files are stacked along voxels."
-                )
     return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
 
 

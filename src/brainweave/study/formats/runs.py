@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.labels import object_array
-from brainweave._core.validation import check_option
+from brainweave._core.validation import check_option, format_list
 from brainweave.study.formats.events import (
     DRIFT_CUTOFF,
     ROOM,
@@ -58,11 +58,10 @@ class Cleaning:
 
     Notes
     -----
-    Confounds and drifts are removed before voxels are standardised. Where events are
-    known (or the labels of all volumes: neighbours with one label), confounds and
-    drifts are fitted together with a level for each event, so that what responses and
-    drifts have in common stays; but only if both take at most two fifths of a run's
-    degrees of freedom.
+    Confounds and drifts are removed before voxels are standardised. Where events (or
+    the labels of all volumes) are known, both are fitted together with a level for each
+    event, so that what responses and drifts have in common stays; but only if that
+    takes at most two fifths of a run's degrees of freedom.
     """
 
     standardize: Literal["zscore", "psc"] | None = None
@@ -75,50 +74,19 @@ class Cleaning:
             known = ("zscore", "psc")
             check_option("standardize", self.standardize, known, owner="Cleaning")
         check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
-        for name in ("high_pass", "smoothing_fwhm"):
-            value = getattr(self, name)
+        sizes = {"high_pass": self.high_pass, "smoothing_fwhm": self.smoothing_fwhm}
+        for name, value in sizes.items():
             if (name, value) == ("high_pass", "auto") or value is None:
                 continue
             if isinstance(value, str) or not value > 0:
                 raise InputError(f"{name} must be above zero, got {value!r}.")
-
-    def apply(
-        self,
-        values: NDArray[Any],
-        *,
-        name: str,
-        confounds: NDArray[Any] | None = None,
-        sample_mask: NDArray[np.intp] | None = None,
-        levels: NDArray[np.intp] | None = None,
-    ) -> NDArray[Any]:
-        """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
-        finite = finite_voxels(values, name)
-        if not finite.all():
-            if self.nan == "error":
-                raise StudyError(
-                    f"{name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the "
-                    'mask are NaN or infinite. Use a tighter mask, or nan="zero" to '
-                    "set them to zero."
-                )
-            values = np.where(finite, values, values.dtype.type(0))
-        used: Any = slice(None) if sample_mask is None else sample_mask
-        if confounds is not None:
-            levels = np.zeros(len(values), np.intp) if levels is None else levels
-            values = _remove_confounds(values, confounds, levels, used)
-        values = values[used]
-        if self.standardize is None:
-            return values
-        from nilearn.signal import clean  # slow to import, and seldom needed
-
-        scale = "zscore_sample" if self.standardize == "zscore" else self.standardize
-        return np.asarray(clean(values, detrend=False, standardize=scale, filter=False))
 
 
 def _remove_confounds(
     values: NDArray[Any],
     confounds: NDArray[Any],
     levels: NDArray[np.intp],
-    used: Any,
+    used: NDArray[np.intp],
 ) -> NDArray[Any]:
     """Subtract confounds, fitted to the volumes used with a mean for each level."""
     constants = levels[:, None] == np.unique(levels)
@@ -144,9 +112,8 @@ class Run:
         4-D NIfTI, CIFTI dtseries or dscalar, functional GIfTI (or a mapping of
         structure to GIfTI, for two hemispheres).
     confounds : array-like, DataFrame or path, optional
-        Time courses to remove, a row per volume. A path is read as tab-separated with
-        a header (``.tsv``), comma-separated with a header (``.csv``), or as bare
-        columns of numbers (anything else, such as motion parameters). Missing values
+        Time courses to remove, a row per volume. A path is a table with a header
+        (``.tsv``, ``.csv``), or bare columns of numbers (anything else). Missing values
         in the first row, where derivatives have none, become zero.
     sample_mask : array-like of int, optional
         Volumes that take part in the cleaning (scrubbing); all by default.
@@ -159,9 +126,6 @@ class Run:
         Turns the cleaned volumes into samples (blocks, trials), instead of `keep`:
         anything with a length and ``apply(volumes)``, which gets an array with a row
         per volume of the whole run (zeros where `sample_mask` leaves one out).
-    segments : array-like of int, optional
-        If the file holds several runs one after the other: the run of each volume;
-        they are cleaned separately.
     levels : array-like of int, optional
         The event of each volume: confounds are fitted with a level for each of them.
     header : RunHeader, optional
@@ -174,7 +138,6 @@ class Run:
     keep: Any = None
     t_r: float | None = None
     plan: Any = None
-    segments: Any = None
     levels: Any = None
     header: Any = None
 
@@ -202,27 +165,20 @@ class Run:
 
         A repetition time of 1 that nobody wrote into the header is not known.
         """
-        guessed = self.t_r is None and self.header.t_r_is_default
-        is_auto = isinstance(high_pass, str)
-        has_cosines = any(
-            str(name).startswith("cosine")
-            for name in getattr(self.confounds, "columns", ())
-        )
         t_r = self.repetition_time
-        if high_pass is None or (is_auto and (guessed or has_cosines)):
+        if high_pass is None:
             return None
-        if is_auto:
+        if high_pass == "auto":
+            guessed = self.t_r is None and self.header.t_r_is_default
+            names = getattr(self.confounds, "columns", ())
+            has_cosines = any(str(name).startswith("cosine") for name in names)
             known = t_r is not None and 0.5 / t_r > DRIFT_CUTOFF
-            return DRIFT_CUTOFF if known else None
-        if t_r is None:
+            return DRIFT_CUTOFF if known and not (guessed or has_cosines) else None
+        if t_r is None or high_pass >= 0.5 / t_r:
+            rate = "unknown; give t_r" if t_r is None else f"{0.5 / t_r:.3g} Hz"
             raise InputError(
-                f"{self.name!r} states no repetition time, which filtering needs. Give "
-                "t_r."
-            )
-        if high_pass >= 0.5 / t_r:
-            raise InputError(
-                f"high_pass={high_pass} Hz is not below half the sampling rate of "
-                f"{self.name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
+                f"high_pass={high_pass} Hz must be below half the sampling rate of "
+                f"{self.name!r}, which is {rate}."
             )
         return float(high_pass)
 
@@ -238,7 +194,7 @@ class Run:
         used = self.used()
         if self.keep is None:
             return used
-        keep = self._check_volumes("keep")
+        keep = self._volumes("keep")
         lost = np.setdiff1d(keep, used)
         if lost.size:
             raise InputError(
@@ -249,27 +205,18 @@ class Run:
 
     def used(self) -> NDArray[np.intp]:
         """Return the volumes that take part in the cleaning, in order."""
-        return np.unique(self._check_volumes("sample_mask"))
+        return np.unique(self._volumes("sample_mask"))
 
-    def _check_volumes(self, what: str) -> NDArray[np.intp]:
+    def _volumes(self, what: str) -> NDArray[np.intp]:
         """Return `keep` or `sample_mask` as numbers of volumes; all if it is None."""
-        chosen, n_volumes = getattr(self, what), self.header.n_samples
-        array = np.arange(n_volumes) if chosen is None else np.asarray(chosen).ravel()
-        if array.dtype == bool:
-            if len(array) != n_volumes:
-                raise InputError(
-                    f"{self.name!r} has {n_volumes} volumes, but {what} has shape "
-                    f"{array.shape}."
-                )
-            return np.flatnonzero(array)
-        array = array.astype(np.intp)
-        bad = array[(array < 0) | (array >= n_volumes)]
-        if bad.size:
-            raise InputError(
-                f"{self.name!r} has {n_volumes} volumes; {what} asks for volume "
-                f"{bad[0]}."
-            )
-        return array
+        every, chosen = np.arange(self.header.n_samples), getattr(self, what)
+        if chosen is None:
+            return every
+        chosen = np.asarray(chosen)
+        try:
+            return every[chosen if chosen.size else []]
+        except IndexError as error:
+            raise InputError(f"{self.name!r}: {what} does not fit: {error}.") from None
 
 
 def read_run(
@@ -291,49 +238,46 @@ def read_run(
     if run.plan is not None:
         return np.asarray(run.plan.apply(cleaned))
     rows = run.rows()
-    if np.array_equal(rows, np.arange(len(cleaned))):
-        return cleaned  # the usual case needs no copy
-    return np.asarray(cleaned[rows])
+    is_whole = np.array_equal(rows, np.arange(len(cleaned)))
+    return cleaned if is_whole else np.asarray(cleaned[rows])  # without a copy
 
 
 def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[Any]:
-    """Clean each segment by itself; volumes outside of `sample_mask` become zero."""
+    """Clean the volumes of `sample_mask`; the others become zero."""
     n_volumes, used = len(values), run.used()
-    confounds = confound_columns(run.confounds, n_volumes, run.name)
-    segments = np.zeros(n_volumes) if run.segments is None else np.asarray(run.segments)
-    if segments.shape != (n_volumes,):
-        raise InputError(
-            f"{run.name!r} has {n_volumes} volumes, but segments have shape "
-            f"{segments.shape}. Give the run of each volume."
-        )
     if used.size == 0:
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
-    cleaned: Any = None
+    finite = finite_voxels(values, run.name)
+    if not finite.all():
+        if cleaning.nan == "error":
+            raise StudyError(
+                f"{run.name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the "
+                'mask are NaN or infinite. Use a tighter mask, or nan="zero" to set '
+                "them to zero."
+            )
+        values = np.where(finite, values, values.dtype.type(0))
+    confounds = confound_columns(run.confounds, n_volumes, run.name)
     cutoff = run.cutoff(cleaning.high_pass)
-    for segment in np.unique(segments[used]):
-        rows = np.flatnonzero(segments == segment)
-        kept = np.flatnonzero(np.isin(rows, used))
-        own = None if confounds is None else confounds[rows]
-        columns = with_drifts(own, len(rows), run.repetition_time, cutoff)
-        levels = None
-        if run.levels is not None and columns is not None:
-            own_levels = np.asarray(run.levels)[rows]
-            n_fitted = len(np.unique(own_levels[kept])) + columns.shape[1]
-            if n_fitted <= ROOM * len(kept):
-                levels = own_levels
-        part = cleaning.apply(
-            values if len(rows) == n_volumes else values[rows],
-            name=run.name,
-            confounds=columns,
-            sample_mask=None if len(kept) == len(rows) else kept,
-            levels=levels,
-        )
-        if len(part) == n_volumes:
-            return part
-        if cleaned is None:
-            cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
-        cleaned[rows[kept]] = part
-    return np.asarray(cleaned)
+    columns = with_drifts(confounds, n_volumes, run.repetition_time, cutoff)
+    if columns is not None:
+        levels = np.zeros(n_volumes, np.intp)
+        if run.levels is not None:
+            known = np.asarray(run.levels)
+            n_fitted = len(np.unique(known[used])) + columns.shape[1]
+            levels = known if n_fitted <= ROOM * len(used) else levels
+        values = _remove_confounds(values, columns, levels, used)
+    values = values if len(used) == n_volumes else values[used]
+    if cleaning.standardize is not None:
+        from nilearn.signal import clean  # slow to import, and seldom needed
+
+        is_zscore = cleaning.standardize == "zscore"
+        scale = "zscore_sample" if is_zscore else cleaning.standardize
+        values = clean(values, detrend=False, standardize=scale, filter=False)
+    if len(used) == n_volumes:
+        return np.asarray(values)
+    cleaned = np.zeros((n_volumes, values.shape[1]), values.dtype)
+    cleaned[used] = values
+    return cleaned
 
 
 def with_drifts(
@@ -359,18 +303,14 @@ def confound_columns(
     source = "its confounds"
     if isinstance(confounds, str | PathLike):
         source = f"its confounds {str(confounds)!r}"
-        path = Path(confounds)
-        if path.suffix in (".tsv", ".csv"):
-            confounds = read_table(path, "\t" if path.suffix == ".tsv" else ",")
-        else:
-            confounds = read_table(path, r"\s+", header=None)
+        separators = {".tsv": "\t", ".csv": ","}
+        separator = separators.get(Path(confounds).suffix)
+        header = None if separator is None else 0
+        confounds = read_table(Path(confounds), separator or r"\s+", header=header)
     try:
         values = np.array(confounds, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise StudyError(
-            f"{name!r}: {source} are not all numbers ({error}). Leave out columns of "
-            "text."
-        ) from None
+        raise StudyError(f"{name!r}: {source} are not all numbers ({error}).") from None
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or len(values) != n_volumes:
@@ -393,8 +333,8 @@ def confound_columns(
 class ImageSource:
     """The runs of one subject, read and cleaned one after the other when needed.
 
-    Only headers are read at first, to know the shape and to find files that do not
-    fit. :meth:`read` needs memory for the samples and for one run.
+    Only headers are read at first. :meth:`read` needs memory for the samples and for
+    one run.
 
     Parameters
     ----------
@@ -427,11 +367,9 @@ class ImageSource:
     def read(self) -> NDArray[Any]:
         """Read and clean all runs."""
         samples = np.empty(self.shape, self.dtype)
-        start = 0
-        for run in self.runs:
-            stop = start + run.n_samples
-            samples[start:stop] = read_run(run, self.space, self.cleaning)
-            start = stop
+        ends = np.cumsum([run.n_samples for run in self.runs])
+        for run, part in zip(self.runs, np.split(samples, ends[:-1]), strict=True):
+            part[:] = read_run(run, self.space, self.cleaning)
         return samples
 
     def onsets(self) -> NDArray[np.float64] | None:
@@ -456,8 +394,7 @@ def plan_run(
     """Return an opened run, whose repetition time is known, with a plan of its samples.
 
     Confounds become columns of trial models; other samples are cleaned of them when
-    they are read. `unsteady` volumes are left out since the magnetisation was not
-    steady yet.
+    they are read.
     """
     n_volumes, cutoff = run.header.n_samples, run.cutoff(high_pass)
     confounds = confound_columns(run.confounds, n_volumes, run.name)
@@ -493,9 +430,8 @@ def plan_run(
 def warn_of_runs(runs: Mapping[str, Run]) -> None:
     """Warn of events that were lost or share volumes, and of times that differ."""
     counts = {name: run.plan.counts for name, run in runs.items()}
-    times: dict[float, str] = {}
-    for name, run in runs.items():
-        times.setdefault(round(run.t_r or 0.0, 4), name)
+    by_name = list(runs.items())
+    times = {round(run.t_r or 0.0, 4): name for name, run in reversed(by_name)}
     if len(times) > 1:
         listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
         warn_user(
@@ -503,31 +439,28 @@ def warn_of_runs(runs: Mapping[str, Run]) -> None:
             "methods that are locked in time would not correspond.",
             UserWarning,
         )
-    if any(c.outside for c in counts.values()):
+
+    def total(what: str) -> int:
+        return sum(getattr(count, what) for count in counts.values())
+
+    def listed(what: str) -> str:
+        numbers = {name: getattr(count, what) for name, count in counts.items()}
+        return format_list([f"{name}: {n}" for name, n in numbers.items() if n], 3)
+
+    if total("outside"):
         warn_user(
-            f"{sum(c.outside for c in counts.values())} of "
-            f"{sum(c.events for c in counts.values())} events lie before or after "
-            f"their run and have no sample: {_list_counts(counts, 'outside')}. Check "
-            "their onsets.",
+            f"{total('outside')} of {total('events')} events lie before or after "
+            f"their run and have no sample: {listed('outside')}. Check their onsets.",
             UserWarning,
         )
-    shared = [c for c in counts.values() if c.shared_volumes]
-    if shared:
+    if total("shared_volumes"):
         warn_user(
-            f"{sum(c.shared_volumes for c in shared)} volumes lie under events of more "
-            f"than one category ({_list_counts(counts, 'shared_volumes')}); each has "
-            "the label of the event that covers most of it, and "
-            f"{sum(c.overshadowed for c in shared)} events have no volume of their "
-            "own. Leave events out with ignore=...",
+            f"{total('shared_volumes')} volumes lie under events of more than one "
+            f"category ({listed('shared_volumes')}); each has the label of the event "
+            f"that covers most of it, and {total('overshadowed')} events have no "
+            "volume of their own. Leave events out with ignore=...",
             UserWarning,
         )
-
-
-def _list_counts(counts: Mapping[str, Any], what: str) -> str:
-    numbers = {name: getattr(count, what) for name, count in counts.items()}
-    found = [f"{name}: {number}" for name, number in numbers.items() if number]
-    more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
-    return ", ".join(found[:3]) + more
 
 
 def study_of_runs(
@@ -543,8 +476,7 @@ def study_of_runs(
 ) -> Study:
     """Make a lazy study of the runs of each subject, by their names, in its space.
 
-    `labels` are labels and stimuli of each subject, where runs have no plans that bring
-    them; `settings` and `more` go into the record.
+    `labels` are labels and stimuli of each subject, where runs have no plans.
     """
     subjects, records = [], {}
     for id, own_runs in runs.items():
@@ -554,8 +486,7 @@ def study_of_runs(
         if source.shape[0] == 0:
             raise StudyError(
                 f"Subject {id!r} has no samples: its events lie outside of its runs, "
-                "or all are ignored or scrubbed. Check the onsets, the labels and "
-                "scrub."
+                "or all are ignored or scrubbed."
             )
         annotations = dict(labels[id]) if labels else {}
         if annotations.get("labels") is not None:
