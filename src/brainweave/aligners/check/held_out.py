@@ -223,7 +223,7 @@ def cross_fit(
 
     To look at they are rotated to `full`, those of the model of all samples.
     """
-    known = None if runs is None else _encode_runs(runs)
+    known = None if runs is None else encode_runs(runs)
     halves = halves_of(codes, known)
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
@@ -288,7 +288,7 @@ def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Ro
     return [stretches_of(c[r], of[r]) for c, of, r in each]
 
 
-def _encode_runs(runs: list[Any]) -> list[Codes] | None:
+def encode_runs(runs: list[Any]) -> list[Codes] | None:
     """Return the runs of each subject as numbers; None where one is not known."""
     encoded = []
     for own in runs:
@@ -307,11 +307,18 @@ def select_samples(graph: Graph, rows: Rows) -> Graph:
     """Return the graph of some samples of each subject."""
     starts = [s.start for s in graph.slices()]
     chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
-    groups = tuple(
-        GroupTerm(t.codes[chosen], t.affinity, t.names) for t in graph.groups
-    )
+    groups = tuple(_inhabited(t, t.codes[chosen]) for t in graph.groups)
     matrix = None if graph.matrix is None else graph.matrix[chosen][:, chosen]
     return Graph(tuple(len(r) for r in rows), groups, matrix)
+
+
+def _inhabited(term: GroupTerm, codes: Codes) -> GroupTerm:
+    """Return a term of these samples with those of its groups that they have."""
+    kept = np.unique(codes[codes != NO_GROUP])
+    place = np.full(len(term.names) + 1, NO_GROUP)  # the last: no group
+    place[kept] = np.arange(kept.size)
+    names = tuple(term.names[i] for i in kept)
+    return GroupTerm(place[codes], term.affinity[np.ix_(kept, kept)], names)
 
 
 def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)

@@ -10,11 +10,17 @@ import numpy as np
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import UniquenessWarning, warn_user
 from brainweave._core.validation import check_option
-from brainweave._core.workers import map_subjects
+from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.check.alignment_check import count_holding
+from brainweave.aligners.gdm.agreement_choice import (
+    MOST_FEATURES,
+    choose_by_agreement,
+    place_unit,
+)
 from brainweave.aligners.gdm.base import GraphAligner
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.graph_parsing import is_named
+from brainweave.aligners.gdm.joint import JointRidge, Regression
 from brainweave.aligners.gdm.new_subject import Joined, regress_new
 from brainweave.aligners.gdm.ridge import (
     amplitude,
@@ -22,7 +28,7 @@ from brainweave.aligners.gdm.ridge import (
     solve_per_subject,
     solve_shrinkage,
 )
-from brainweave.aligners.gdm.strength import choose_strengths, smoother_of
+from brainweave.aligners.gdm.strength import choose_strengths, runs_of, smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
 from brainweave.graphs.builders import Graph, equal_group_weights
@@ -189,6 +195,8 @@ class GDM(GraphAligner):
     n_components: int | str = "auto"
     _: KW_ONLY
     shrinkage: Any = "auto"
+    place: Any = "auto"
+    place_shrinkage: Any = "auto"
     constraint: str | None = None
     scale: str = "agreement"
     kernel: Any = "linear"
@@ -222,12 +230,6 @@ class GDM(GraphAligner):
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
-        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
-            self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
-        )
-        smoothers = map_subjects(
-            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
-        )
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases
         )
@@ -236,26 +238,31 @@ class GDM(GraphAligner):
             groups = sum(int(np.count_nonzero(t.counts)) for t in graph.groups)
             most = min(dimensions, groups)
         k, auto = self._wanted_components(min(most, MOST_TRIED))
-        found = solve_shrinkage(smoothers, graph, k, n_jobs=self.n_jobs)
-        informative = found.n_informative(k)
-        if auto:
-            k = count_holding(self, bases, graph, found, k)
-        elif k > informative:
-            warn_user(
-                f"n_components={k}, but the graph informs {informative} components: "
-                "one less than it has categories, or one per stimulus. "
-                f"{informative} are kept. Use n_components='auto', or a graph of more "
-                "groups, such as graph='labels+time'.",
-                UniquenessWarning,
-            )
-            k = informative
-        found = found.first(k)
-        self.constraint_ = self._constraint
-        if self.constraint_ == "subject":
-            graph = equal_group_weights(graph)
-            found = solve_per_subject(smoothers, graph, found, n_jobs=self.n_jobs)
-        parts = list(zip(smoothers, found.maps, found.features, strict=True))
-        covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
+        with subject_threads(len(bases), self.n_jobs, share_cores=True) as each:
+            joint = self._choose_ridges(bases, graph, k, each)
+            found = solve_shrinkage(joint, graph, k)
+            informative = found.n_informative(k)
+            if auto:
+                k = count_holding(self, bases, graph, found, k)
+            elif k > informative:
+                warn_user(
+                    f"n_components={k}, but the graph informs {informative} "
+                    "components: one less than it has categories, or one per stimulus. "
+                    f"{informative} are kept. Use n_components='auto', or a graph of "
+                    "more groups, such as graph='labels+time'.",
+                    UniquenessWarning,
+                )
+                k = informative
+            found = found.first(k)
+            self.constraint_ = self._constraint_of(graph)
+            if self.constraint_ == "subject":
+                graph = equal_group_weights(graph)
+                found = solve_per_subject(joint, graph, found)
+            solved = Regression(found.maps, found.features, found.shared)
+            penalties = joint.penalties(solved)
+        covariances = [
+            f.T @ f + p for f, p in zip(found.features, penalties, strict=True)
+        ]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         whole = apply_graph(graph, found.template)
@@ -263,13 +270,73 @@ class GDM(GraphAligner):
         spread = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
         self.scale_ = common_scale(found.features, targets, mu, spread)
         signs = flip_signs(np.concatenate(found.features))
-        maps = [
-            m * (amplitude(f, target, mu) * self.scale_ * signs)
-            for (_, m, f), target in zip(parts, targets, strict=True)
+        sizes = [
+            amplitude(f, target, mu)
+            for f, target in zip(found.features, targets, strict=True)
         ]
+        self._keep_shared_map(found, joint, targets, sizes, signs)
         for basis in bases:
             basis.free_device_memory()
-        return maps, found.template * signs
+        return [
+            m * (size * self.scale_ * signs)
+            for m, size in zip(found.maps, sizes, strict=True)
+        ], found.template * signs
+
+    def _choose_ridges(
+        self, bases: list[SubjectBasis], graph: Graph, k: int, each: Any
+    ) -> JointRidge:
+        """Choose the ridges of the subjects and of the shared map of places."""
+        places = self._places_of(bases, graph)
+        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
+            self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
+        )
+        by_agreement = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
+        ridge = self.place_shrinkage
+        if graph.groups and (by_agreement or (places and isinstance(ridge, str))):
+            smoothers = map_subjects(
+                smoother_of, bases, [1.0] * len(bases), threads_only=True
+            )
+            choice = choose_by_agreement(
+                smoothers,
+                places,
+                graph,
+                min(k, MOST_FEATURES),
+                runs=runs_of(bases),
+                rho=None if by_agreement else self.shrinkage_[0],
+                fixed=self.shrinkage_by_ == "given",
+                over_subjects=each,
+            )
+            if choice is not None:
+                if by_agreement or np.isfinite(choice.place):
+                    self.shrinkage_ = [choice.rho] * len(bases)
+                    self.shrinkage_by_ = "agreement"
+                ridge = choice.place
+            elif isinstance(ridge, str):
+                ridge = np.inf
+        self.place_ = float(ridge) if places and not isinstance(ridge, str) else np.inf
+        smoothers = map_subjects(
+            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
+        )
+        unit = place_unit(places) if places else 1.0
+        return JointRidge(smoothers, places, self.place_ * unit, over_subjects=each)
+
+    def _places_of(
+        self, bases: list[SubjectBasis], graph: Graph
+    ) -> list[Matrix] | None:
+        if self.place is None or graph.matrix is not None:
+            return None
+        known = [getattr(b, "in_places", None) for b in bases]
+        return None if any(Z is None for Z in known) else known
+
+    def _keep_shared_map(
+        self, found: Any, joint: Any, targets: Any, sizes: Any, signs: Any
+    ) -> None:
+        self.shared_ = None
+        if found.shared is not None:
+            self.shared_ = [found.shared * (s * self.scale_ * signs) for s in sizes]
+
+    def _constraint_of(self, graph: Graph) -> str:
+        return self._constraint
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
         return regress_new(basis, target, self)
