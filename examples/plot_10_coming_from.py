@@ -55,7 +55,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 # From the same start, the iterates agree to 1.4e-10 (see :doc:`/results`). By default,
 # brainweave iterates until convergence instead of ten times, and float32 stays float32.
-# New subjects may lack time points: ``srm.fit_new_subject(X, samples=rows)``.
+# New subjects join with all time points; those who lack some can join a ``GDM``.
 #
 # hyperalignment (the Python package): Procrustes
 # ------------------------------------------------

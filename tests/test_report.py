@@ -680,12 +680,6 @@ def test_a_better_feature_has_the_larger_number_in_every_display(tmp_path, energ
     assert "fit to the graph (larger: better)" in page.text
     loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
     assert_allclose(loaded.component_summary()["graph_fit"], table["graph_fit"])
-    # files of older versions hold the eigenvalues in their table
-    known = loaded._component_table
-    known["eigenvalue"] = known.pop("graph_fit")
-    again = loaded.component_summary()
-    assert list(again) == list(table)
-    assert_allclose(again["graph_fit"], table["graph_fit"])
 
 
 def test_maps_are_drawn_when_images_are_known(tmp_path):

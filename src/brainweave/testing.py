@@ -312,14 +312,6 @@ def check_fit_on_bases(case: Case) -> None:
     _assert_alike(again.transform(X), fitted.transform(X), 1e-9)
 
 
-def check_pandas_output(case: Case) -> None:
-    """Check: ``set_output`` gives data frames with the names of features."""
-    fitted, X, _ = _fit(case)
-    frame = fitted.set_output(transform="pandas").transform(X)[0]
-    assert frame.shape == (N_SAMPLES, fitted.n_components_)
-    assert list(frame.columns) == list(fitted.get_feature_names_out())
-
-
 #: Every check by its name.
 CHECKS: dict[str, Callable[[Case], None]] = {
     name.removeprefix("check_"): function

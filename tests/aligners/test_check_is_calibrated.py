@@ -113,7 +113,7 @@ def test_weak_signals_are_found():
     assert min(worked.values()) >= 9
 
 
-def test_a_design_that_cannot_tell_says_so_and_how_many_runs_could():
+def test_a_design_that_cannot_tell_says_so_and_more_runs_can():
     rng = np.random.default_rng(0)
     y, runs = [np.tile(np.repeat([0, 1], 10), 2)] * 2, [np.repeat([0, 1], 20)] * 2
     X = [rng.normal(size=(40, 30)) for _ in y]
@@ -122,7 +122,7 @@ def test_a_design_that_cannot_tell_says_so_and_how_many_runs_could():
     assert check.verdict.startswith(
         "Whether alignment worked cannot be told with this design: "
     )
-    assert "6 runs like these would do" in check.verdict
+    assert "or more runs" in check.verdict
     X, y = [np.tile(x, (3, 1)) for x in X], [np.tile(v, 3) for v in y]
     runs = [np.repeat(np.arange(6), 20)] * 2
     assert bw.alignment_check(bw.GDM(1).fit(X, y), runs=runs).available

@@ -163,15 +163,6 @@ def test_a_pickled_linear_model_leaves_the_data_behind(rng):
     assert size < 0.3 * sum(x.nbytes for x in X)
 
 
-def test_pandas_output(study):
-    X, y = study
-    gdm = GDM(3).set_output(transform="pandas").fit(X, y)
-    frames = gdm.transform(X)
-    assert list(frames[0].columns) == ["gdm0", "gdm1", "gdm2"]
-    with pytest.raises(InputError, match="'default' or 'pandas'"):
-        gdm.set_output(transform="polars")
-
-
 def test_time_graph_takes_ids_in_any_order(rng):
     """Shuffled rows with their ids are the same study as ordered rows."""
     X, _ = planted_study(rng, lengths=(30, 30, 30))

@@ -239,17 +239,13 @@ def test_more_passes_end_when_they_settle():
 
 @pytest.mark.parametrize("kind", [*LEVELS, SVDHyperalignment])
 def test_a_new_subject_joins_the_template(kind):
-    rng = np.random.default_rng(14)
     X = study(14, n=40, voxels=(60, 50, 55, 45), noise=0.2)
     model = kind(3).fit(X[:3])
     new = model.fit_new_subject(X[3]).transform(X[3])
     fit = [np.corrcoef(new[:, j], model.shared_response_[:, j])[0, 1] for j in range(3)]
     assert min(fit) > 0.95
-    some = np.sort(rng.permutation(40)[:30])
-    part = model.fit_new_subject(X[3][some], samples=some).transform(X[3])
-    assert np.corrcoef(part.ravel(), new.ravel())[0, 1] > 0.9
-    with pytest.raises(ValueError, match=r"30 samples for 40 rows.*samples="):
-        model.fit_new_subject(X[3][some])
+    with pytest.raises(ValueError, match=r"30 samples for 40 rows.*GDM"):
+        model.fit_new_subject(X[3][:30])
 
 
 def test_unequal_samples_name_both_ways_out():

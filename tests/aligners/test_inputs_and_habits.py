@@ -1,22 +1,14 @@
-"""What people have: data frames, dicts, stacks, one y for all; and scikit-learn."""
-
-import pickle
+"""What people have: data frames, dicts, stacks, one y for all."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
 
 import brainweave as bw
 from brainweave import (
     GDM,
-    GDMCV,
     DetSRM,
-    Hyperalignment,
     Parcelwise,
     between_subject_classification,
     match_samples,
@@ -107,116 +99,6 @@ def test_images_and_quoted_numbers_are_refused(X):
         GDM(n_components="6").fit(X, Y)
 
 
-# -- scikit-learn ----------------------------------------------------------------------
-
-
-def test_grid_search_scores_people_who_were_not_in_the_fit(X, rng):
-    search = GridSearchCV(bw.PaperGDM(2), {"energy": [0.5, 1.0]}, cv=2).fit(X, [Y] * 4)
-    assert search.best_score_ > 0.8
-    noise = [rng.normal(size=x.shape) for x in X]
-    found = cross_val_score(GDM(2), noise, [Y] * 4, cv=2)
-    assert found.mean() < 0.7  # what the labels made similar is not what is scored
-
-
-def five_subjects(rng, noise=0.6):
-    patterns, labels = rng.normal(size=(4, 6)), np.tile([0, 1, 2, 3], 8)
-    return [
-        patterns[labels] @ rng.normal(size=(6, 30))
-        + noise * rng.normal(size=(len(labels), 30))
-        for _ in range(5)
-    ], [labels] * 5
-
-
-@pytest.mark.parametrize("cv", [None, 3, 5])
-@pytest.mark.parametrize(
-    "model",
-    [
-        GDM(),
-        GDMCV(energies=(0.9, 1.0)),
-        DetSRM(2),
-        Parcelwise(GDM(), parcels=np.arange(30) % 2 + 1),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-def test_grid_search_scores_one_subject_that_is_left_out(rng, model, cv):
-    X, y = five_subjects(rng)
-    inner = "aligner__n_components" if hasattr(model, "aligner") else "n_components"
-    search = GridSearchCV(model, {inner: [1, 3]}, cv=cv).fit(X, y)
-    scores = search.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    # not the first, as of scores that are NaN: one feature hardly tells four apart
-    assert scores[1] > scores[0]
-    assert search.best_params_ == {inner: 3}
-
-
-def test_one_subject_of_noise_scores_at_chance(rng):
-    X, y = five_subjects(rng)
-    noise = [rng.normal(size=x.shape) for x in X]
-    found = cross_val_score(GDM(2), noise, y, cv=5)
-    # 5 subjects x 16 samples: three standard deviations of a binomial proportion
-    assert abs(found.mean() - 1 / 4) < 3 * np.sqrt(3 / 16 / 80)
-
-
-@pytest.mark.parametrize("model", [GDM(3, graph="time"), DetSRM(3), Hyperalignment(3)])
-@pytest.mark.parametrize("cv", [2, 5])
-def test_films_are_searched_without_labels(rng, model, cv):
-    story = rng.normal(size=(40, 3))
-    X = [story @ rng.normal(size=(3, 30)) for _ in range(5)]
-    X = [x + 0.3 * rng.normal(size=x.shape) for x in X]
-    assert cross_val_score(model, X, cv=cv).mean() > 0.8
-    noise = [rng.normal(size=x.shape) for x in X]
-    assert abs(cross_val_score(model, noise, cv=cv).mean()) < 0.3
-
-
-def test_a_model_without_its_samples_says_why_one_subject_cannot_be_scored(rng):
-    X, y = five_subjects(rng)
-    model = pickle.loads(pickle.dumps(GDM(3).fit(X[:3], y[:3])))
-    assert model.score(X[3:], y[3:]) > 0.8
-    with pytest.raises(BrainweaveError, match="compares subjects, and got one"):
-        model.score(X[3:4], y[3:4])
-    fitted = GDM(3).fit([x[:16] for x in X], [k[:16] for k in y])
-    with pytest.raises(BrainweaveError, match=r"got one\. Give two or more\.$"):
-        fitted.score([X[0][16:]], [y[0][16:]], subjects=[0])
-
-
-def test_score_knows_fitted_subjects_by_name_and_refuses_what_aligned(X):
-    people = {f"0{i}": x[:12] for i, x in enumerate(X)}
-    others = {f"0{i}": x[12:] for i, x in enumerate(X)}
-    model = GDM(2).fit(people, Y[:12])
-    assert model.score(others, Y[12:]) > 0.9
-    assert model.score([x[12:] for x in X], Y[12:], subjects=[0, 1, 2, 3]) > 0.9
-    with pytest.raises(BrainweaveError, match="would be circular"):
-        model.score(people, Y[:12])
-    with pytest.raises(BrainweaveError, match="would be circular"):
-        model.score(list(people.values()), Y[:12])
-
-
-def test_score_without_labels_is_agreement(X, rng):
-    first, second = [x[:12] for x in X], [x[12:] for x in X]
-    model = DetSRM(2).fit(first)
-    assert model.score(second, subjects=[0, 1, 2, 3]) > 0.8
-    noise = [rng.normal(size=x.shape) for x in second]
-    assert abs(model.score(noise, subjects=[0, 1, 2, 3])) < 0.4
-
-
-def test_features_go_into_scalers_and_classifiers(X):
-    model = GDM(2).fit([x[:12] for x in X], Y[:12])
-    features, groups, aligned = model.stack([x[12:] for x in X])
-    assert not aligned.any()
-    assert features.shape == (48, 2)
-    labels = np.tile(Y[12:], 4)
-    pipe = make_pipeline(StandardScaler(), SVC())
-    found = cross_val_score(
-        pipe, features, labels, groups=groups, cv=LeaveOneGroupOut()
-    )
-    assert found.mean() > 0.9
-    alone = make_pipeline(model.for_subject(1), StandardScaler(), SVC())
-    alone.fit(X[1][12:], Y[12:])
-    assert alone.score(X[1][12:], Y[12:]) > 0.9
-    with pytest.raises(BrainweaveError):
-        model.for_subject(9)
-
-
 @pytest.mark.parametrize("jobs", ["x", 1.5, 0, True, [1, 2], np.array([1, 2])], ids=str)
 def test_a_number_of_jobs_that_is_none_is_refused(X, jobs):
     parcels = [np.arange(20) % 2 + 1] * 4
@@ -230,32 +112,6 @@ def test_a_number_of_jobs_that_is_none_is_refused(X, jobs):
     fitted = GDM(2).fit(X, [Y] * 4).set_params(n_jobs=jobs)  # as in a foreign file
     with pytest.raises(InputError, match="n_jobs must be an integer other than 0"):
         fitted.transform(X)
-
-
-def test_what_cannot_be_scored_is_said(X, rng):
-    model = GDM(2, graph="time").fit(X)
-    with pytest.raises(InputError, match="two samples of a category at least"):
-        model.score([x[:1] + 1 for x in X], [["a"]] * len(X))
-    other = [rng.normal(size=x.shape) for x in X]
-    other[1] = other[1][:-3]
-    with pytest.raises(InputError, match="compares row by row"):
-        model.score(other, subjects=range(len(X)))
-
-
-def test_samples_without_a_label_are_not_scored(X, rng):
-    y = [list("ab") * (len(x) // 2) for x in X]
-    model = GDM(1).fit(X, y)
-    other = [2 * x + 0.1 * rng.normal(size=x.shape) for x in X]
-    told = [[*known[:-2], None, "n/a"] for known in y]
-    least = [x[:-2] for x in other]
-    whole = model.score(other, told, subjects=range(len(X)))
-    assert whole == model.score(least, [k[:-2] for k in y], subjects=range(len(X)))
-
-
-def test_set_output_of_none_leaves_it_as_it_is(X):
-    model = GDM(2, graph="time").fit(X).set_output(transform="pandas")
-    assert hasattr(model.set_output().transform(X)[0], "columns")
-    assert not hasattr(model.set_output(transform="default").transform(X)[0], "columns")
 
 
 def test_wrong_kinds_of_subjects_and_samples_are_named(X):

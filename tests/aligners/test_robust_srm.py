@@ -152,7 +152,6 @@ def test_transform_hardly_moves_for_a_wild_voxel():
     robust = np.abs(m.transform(wild) - m.transform(X[0])).max()
     linear = np.abs(standardized(X[0]) - (wild - X[0].mean(0)) / X[0].std(0))
     assert robust < 0.1 * np.abs(linear @ m.weights).max()
-    assert m.individual(wild)[[0], [11]][0] > 40
 
 
 def test_fit_transform_equals_transform_also_when_energy_cuts():
@@ -214,10 +213,8 @@ def test_new_subject_finds_its_map():
     agreement = np.corrcoef(mapped.T, model.shared_response_.T)[:3, 3:].diagonal()
     assert (agreement > 0.98).all()
     assert_array_equal(model.shared_response_, before)
-    # a third of the time points is enough to know the same map
-    some = np.arange(0, 40, 3)
-    few = model.fit_new_subject(X[3][some], samples=some)
-    assert np.corrcoef(few.weights[:, 0], new.weights[:, 0])[0, 1] > 0.95
+    with pytest.raises(InputError, match="39 samples for 40 rows of the shared"):
+        model.fit_new_subject(X[3][:39])
 
 
 def test_predicts_the_voxels_of_one_subject_from_the_others():

@@ -28,6 +28,7 @@ APPLY = (
 )
 
 ONE_ARRAY = "it fits one array; an aligner fits a list of subjects"
+FRAMES = "features of a list of subjects are arrays, not frames"
 # what scikit-learn asks of one array -> what check_aligner asks of a list of them
 ASKED_OF_LISTS = {
     "check_dict_unchanged": "inputs_unchanged",
@@ -47,8 +48,6 @@ ASKED_OF_LISTS = {
     "check_n_features_in": "wrong_input",
     "check_n_features_in_after_fitting": "wrong_input",
     "check_readonly_memmap_input": "inputs_unchanged",
-    "check_set_output_transform": "pandas_output",
-    "check_set_output_transform_pandas": "pandas_output",
     "check_transformer_general": "fit_transform",
     "check_transformer_preserve_dtypes": "float32",
     "check_transformers_unfitted": "wrong_input",
@@ -65,13 +64,15 @@ NOT_ASKED = {
     "check_fit2d_predict1d": "an aligner does not predict labels",
     "check_fit_check_is_fitted": "check_is_fitted looks for maps_, as ours does",
     "check_fit_score_takes_y": "an aligner has no score; evaluations have",
-    "check_global_output_transform_pandas": "the global switch is for one array",
-    "check_global_set_output_transform_polars": "frames are those of pandas",
+    "check_global_output_transform_pandas": FRAMES,
+    "check_global_set_output_transform_polars": FRAMES,
     "check_methods_sample_order_invariance": ONE_ARRAY,
     "check_mixin_order": "there is no mixin: an aligner is no Transformer of an array",
     "check_pipeline_consistency": "a pipeline hands on one array",
     "check_positive_only_tag_during_fit": ONE_ARRAY,
-    "check_set_output_transform_polars": "frames are those of pandas",
+    "check_set_output_transform": FRAMES,
+    "check_set_output_transform_pandas": FRAMES,
+    "check_set_output_transform_polars": FRAMES,
     "check_transformer_data_not_an_array": ONE_ARRAY,
     "check_transformer_n_iter": "n_iter_ is tested with each method that iterates",
     "check_transformers_unfitted_stateless": "an aligner has a state",

@@ -442,8 +442,6 @@ def test_tables_say_which_samples_aligned(study, tmp_path, call):
         rows = s.data()[table["aligned"] == 1]
         assert_allclose(rows, a.data(), rtol=0, atol=0)
     flags = bw.load(model).took_part(data)
-    stacked = bw.load(model).stack(data)
-    assert stacked.aligned.tolist() == np.concatenate(flags).tolist()
     place = ("-o", tmp_path / "c")
     _, said = call("compare", shared, "--method", "none", "-q", *place, code=2)
     assert "circular" in said

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from brainweave import (
     inter_subject_correlation,
     reconstruction_score,
     time_segment_matching,
 )
-from brainweave.basis.linalg import mean_pairwise_correlation
 from brainweave.evaluation.metrics import match_segments, segment_chance
 
 
@@ -109,27 +108,6 @@ def test_inter_subject_correlation_of_a_constant_feature_is_missing(rng):
     found = inter_subject_correlation(shared)
     assert np.isnan(found[0, 1])
     assert np.isfinite(np.delete(found, 1, axis=1)).all()
-
-
-def test_subjects_without_common_groups_do_not_count_as_a_pair(rng):
-    means = rng.normal(size=(3, 8, 2))
-    means[2, 1:] = np.nan  # one group in common with the others
-    pair = mean_pairwise_correlation(means[:2])
-    by_numpy = [np.corrcoef(*means[:2, :, k])[0, 1] for k in range(2)]
-    assert_allclose(pair, by_numpy, rtol=1e-12)
-    assert_array_equal(mean_pairwise_correlation(means), pair)
-    assert np.isnan(mean_pairwise_correlation(means[1:])).all()
-
-
-def test_correlations_skip_groups_that_a_subject_lacks():
-    means = np.array([[[1.0], [2.0], [np.nan]], [[2.0], [4.0], [9.0]]])
-    assert_allclose(mean_pairwise_correlation(means), [1.0])
-
-
-def test_groups_that_do_not_differ_agree_in_nothing(rng):
-    means = rng.normal(size=(2, 8, 2))
-    means[1, :, 1] = 7.0
-    assert mean_pairwise_correlation(means)[1] == 0
 
 
 def test_perfect_reconstruction_scores_one(rng):

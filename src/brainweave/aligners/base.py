@@ -1,13 +1,10 @@
 """What all aligners share: reading subjects, fitting, mapping, joining, scoring."""
 
-import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from inspect import signature
-from itertools import compress
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix, on_gpu, samples_of, to_numpy
 from brainweave._core.exceptions import InputError, KernelWarning, warn_user
-from brainweave._core.labels import as_label_list, check_labels_overlap, encode_labels
+from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
 from brainweave._core.subjects import find_subjects, match_subjects
 from brainweave._core.validation import (
@@ -31,45 +28,22 @@ from brainweave._core.workers import map_subjects
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel, check_kernel
-from brainweave.basis.linalg import mean_pairwise_correlation
 from brainweave.basis.reliability import warn_of_no_reliability
 from brainweave.basis.voxels import warn_of_constant_voxels
 
-logger = logging.getLogger(__name__)
-
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
-Labelled = tuple[list[NDArray[Any]], list[list[Any]]]  # features and labels by subject
-
-
-class Stacked(NamedTuple):
-    """Shared features of several subjects in one table.
-
-    Attributes
-    ----------
-    features : ndarray of shape (n_samples, n_components)
-        The samples of all subjects, one below the other.
-    groups : ndarray of shape (n_samples,)
-        Whose each sample is; for ``LeaveOneGroupOut``.
-    aligned : ndarray of bool of shape (n_samples,)
-        Which samples took part in the fit: scoring these would be circular.
-    """
-
-    features: NDArray[Any]
-    groups: NDArray[Any]
-    aligned: NDArray[np.bool_]
+Who = Sequence[int | str] | None  # fitted subjects, by position or id
 
 
 class BaseAligner(BaseEstimator, Stored):
     """Base of the aligners.
 
     A subclass stores its parameters and implements :meth:`_solve`, which turns bases
-    and what is known of the samples into one coefficient matrix per subject; everything
-    else is here. Parameters that a subclass may have and that are honoured here:
-    ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``. What else
-    :meth:`_solve` learns is declared in ``_stored``, a line for each attribute, so that
-    model files hold it: see :class:`brainweave._core.stored.Stored`. The size K is the
-    number of shared features.
+    and labels into one coefficient matrix per subject, and declares in ``_stored`` what
+    else it learns, for model files (:class:`brainweave._core.stored.Stored`). The
+    parameters ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``
+    and ``device``, if it has them, are honoured here.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -103,24 +77,16 @@ class BaseAligner(BaseEstimator, Stored):
     def _owner(self) -> str:
         return type(self).__name__
 
-    # -- what a subclass implements ----------------------------------------------------
-
     @abstractmethod
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
-
-        Or a mixing of samples, depending on :attr:`_solution_name`.
-        """
+        """Return one matrix (n_kept_i, K) or mixing per subject; set what it learns."""
 
     @abstractmethod
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         """Return the coefficient matrix of a new subject."""
 
     def _joined_by(self, y: Any = None) -> set[str]:
-        """Return what ties samples of different subjects, if y is known of them.
-
-        "labels" (equal ones), "rows" (their number), anything else, or nothing.
-        """
+        """Return what ties samples of subjects: "labels", "rows", other, or nothing."""
         return {"graph"}
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -134,8 +100,6 @@ class BaseAligner(BaseEstimator, Stored):
         """Return the labels in y, which may hold more than these."""
         return y
 
-    # -- fitting -----------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn one map per subject.
 
@@ -148,18 +112,13 @@ class BaseAligner(BaseEstimator, Stored):
             another fitted aligner, so that the voxels are not read again.
         y : list of array-like, dict, or a Study, optional
             What is known of the samples, one array per subject, in the order of X; a
-            dict is matched by id; one list of labels holds for all subjects. Of
-            a Study the labels are taken, matched by id where X are bases with ids.
+            dict or Study is matched by id; one list of labels holds for all subjects.
 
         Returns
         -------
         self
-
-        Notes
-        -----
-        Fitted on a Study, or on bases that know their subject, the aligner has
-        ``ids_``, and matches subjects by them from then on; on bare arrays ``ids_`` is
-        None, and subjects are matched by position.
+            With ``ids_``, by which subjects are matched from then on, if X had ids;
+            else it is None, and subjects are matched by position.
         """
         self.__dict__.pop("_check", None)  # of another fit
         subjects = check_list_of_subjects(X, owner=self._owner)
@@ -167,17 +126,14 @@ class BaseAligner(BaseEstimator, Stored):
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
-        self._aligning_y = None if y is None else self._labels_from(y)
         self._fit(subjects, y)
         return self
 
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Learn the maps of subjects that were checked."""
         bases = self._read_bases(subjects, y)
-        solution = self._solve(bases, y)
-        self._set_solution(
-            bases, solution, [getattr(s, "space", None) for s in subjects]
-        )
+        spaces = [getattr(s, "space", None) for s in subjects]
+        self._set_solution(bases, self._solve(bases, y), spaces)
 
     @property
     def _joins_samples(self) -> bool:
@@ -215,14 +171,6 @@ class BaseAligner(BaseEstimator, Stored):
             n_jobs=self._jobs(subjects),
             threads_only=all(isinstance(s, SubjectBasis) for s in subjects),
         )
-        for basis in bases:
-            if basis.constant_voxels.size:
-                logger.info(
-                    "%s: %d of %d voxels are constant and were left out",
-                    basis.id or basis.name,
-                    basis.constant_voxels.size,
-                    basis.n_voxels,
-                )
         sound = ("linear", "gaussian", "quadratic")
         lost = [0.0 if b.kernel.name in sound else b.lost_share for b in bases]
         worst, many = int(np.argmax(lost)), sum(s > LOST_SHARE_WARNING for s in lost)
@@ -233,8 +181,7 @@ class BaseAligner(BaseEstimator, Stored):
                 f"subjects more than {LOST_SHARE_WARNING:.0%}. A larger hp loses less.",
                 KernelWarning,
             )
-        by_reliability = getattr(self, "standardize", None) == "reliability"
-        if by_reliability and self._warns_of_input:
+        if getattr(self, "standardize", 0) == "reliability" and self._warns_of_input:
             warn_of_no_reliability(bases)
         if not self._is_piece:
             warn_of_constant_voxels(bases)
@@ -249,13 +196,9 @@ class BaseAligner(BaseEstimator, Stored):
         return 2 if there and n_jobs is None else n_jobs
 
     def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
-        """Return the kernel and energy of each subject.
+        """Return the kernel and energy of each subject; of a new one for None.
 
-        Parameters
-        ----------
-        n_subjects : int or None
-            How many; None for a new subject, which gets the first of settings that
-            are given per subject.
+        A new subject gets the first of settings that are given per subject.
         """
         owner, energy = self._owner, getattr(self, "energy", None)
         values = {
@@ -277,9 +220,8 @@ class BaseAligner(BaseEstimator, Stored):
     def _reader(self) -> Any:
         """Return what makes the basis of a subject, as this aligner wants it."""
         standardize = getattr(self, "standardize", True)
-        if not isinstance(standardize, (bool, np.bool_)) and (
-            standardize != "reliability"
-        ):
+        known = isinstance(standardize, (bool, np.bool_))
+        if not known and standardize != "reliability":
             raise TypeError(
                 f"standardize of {self._owner} must be True, False or 'reliability', "
                 f"got {standardize!r}."
@@ -313,8 +255,6 @@ class BaseAligner(BaseEstimator, Stored):
         kind = "mixing" if self._solution_name == "mixing_" else "coef"
         solution: Any = {kind: coef, "isometric": self._isometric, "space": space}
         return BasisMap(basis, **solution)
-
-    # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
@@ -350,11 +290,7 @@ class BaseAligner(BaseEstimator, Stored):
             )
         return basis, y
 
-    # -- using ------------------------------------------------------------------------
-
-    def transform(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[Any]:
+    def transform(self, X: Any, subjects: Who = None) -> list[Any]:
         """Map samples into the shared space.
 
         Parameters
@@ -374,31 +310,22 @@ class BaseAligner(BaseEstimator, Stored):
         Warnings
         --------
         Do not score features of the samples that were used to fit: the labels that
-        made them similar would be "found" in them. Even pure noise is then classified
-        almost perfectly, where chance is 1 in 7::
-
-            X = [rng.normal(size=(70, 200)) for _ in range(6)]  # nothing but noise
-            y = [np.arange(70) % 7] * 6
-            shared = GDM(6).fit(X, y).transform(X)
-            # a classifier trained on five subjects is right on the sixth: circular
-
-        Fit on some samples, transform and score others (:meth:`took_part` tells them
-        apart), or leave it to :func:`brainweave.between_subject_classification`.
+        made them similar would be "found" in them, and even pure noise is classified
+        almost perfectly. Fit on some samples and score others (:meth:`took_part` tells
+        them apart), or use :func:`brainweave.between_subject_classification`.
         """
         check_is_fitted(self, "maps_")
         arrays, numbers = self._pair(X, subjects)
         names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(numbers)]
         maps = [self.maps_[i] for i in numbers]
-        found = map_subjects(
-            _transform_one, maps, arrays, names, n_jobs=self._jobs(arrays)
-        )
-        return self._output(found)
+        jobs = self._jobs(arrays)
+        return map_subjects(_transform_one, maps, arrays, names, n_jobs=jobs)
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.
 
-        These features must not be scored: their labels made them, and even those of
-        pure noise are classified almost perfectly. See :meth:`transform`.
+        These features must not be scored: even those of pure noise are classified
+        almost perfectly. See :meth:`transform`.
 
         Parameters
         ----------
@@ -408,27 +335,22 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         list of arrays of shape (n_samples_i, n_components)
-            One per subject.
         """
         self.fit(X, y)
-        return self._output([self._features(i) for i in range(self.n_subjects_)])
+        return [self._features(i) for i in range(self.n_subjects_)]
 
     def _features(self, i: int) -> NDArray[Any]:
         return self.maps_[i].aligning_features()
 
-    def inverse_transform(
-        self, shared: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[Any]]:
+    def inverse_transform(self, shared: Any, subjects: Who = None) -> list[Any]:
         """Return the voxel patterns of subjects for shared features (linear kernel).
 
         Parameters
         ----------
         shared : list of arrays of shape (n_samples_i, n_components), or a Study
-            Shared features, one array per subject; subjects of a Study are matched by
-            their ids, as in :meth:`transform`.
+            Shared features, one array per subject.
         subjects : sequence of int or str, optional
-            Which fitted subject each array belongs to, by position or id; by default
-            all, in order.
+            As in :meth:`transform`.
 
         Returns
         -------
@@ -436,17 +358,15 @@ class BaseAligner(BaseEstimator, Stored):
             In the units of the data that were fitted, mean restored.
         """
         check_is_fitted(self, "maps_")
-        arrays, numbers = self._pair(shared, subjects)
-        features = [samples_of(S) for S in arrays]
-        for k, S in enumerate(features):
-            check_numbers(S, f"shared[{k}]")
-        return [
-            self.maps_[i].inverse_transform(S)
-            for S, i in zip(features, numbers, strict=True)
-        ]
+        found: list[Any] = []
+        for entry, i in zip(*self._pair(shared, subjects), strict=True):
+            features = samples_of(entry)
+            check_numbers(features, f"shared[{len(found)}]")
+            found.append(self.maps_[i].inverse_transform(features))
+        return found
 
     def predict_subject(
-        self, target: int | str, X: Any, subjects: Sequence[int | str] | None = None
+        self, target: int | str, X: Any, subjects: Who = None
     ) -> NDArray[Any]:
         """Predict the voxels of one subject from other subjects' samples.
 
@@ -478,16 +398,16 @@ class BaseAligner(BaseEstimator, Stored):
             others = [i for i in range(self.n_subjects_) if i != wanted]
             subjects = others if ids is None else [ids[i] for i in others]
         features = [to_numpy(s) for s in self.transform(entries, subjects)]
-        counts = {len(f) for f in features}
-        if len(counts) > 1:
+        counts = [len(f) for f in features]
+        if len(set(counts)) > 1:
             raise InputError(
                 f"predict_subject needs the same stimuli for all subjects; got "
-                f"{[len(f) for f in features]} samples. Average per stimulus first, or "
-                "pass one subject."
+                f"{counts} samples. Average per stimulus first, or pass one subject."
             )
         return self.maps_[wanted].inverse_transform(np.mean(features, axis=0))
 
     def _pair(self, X: Any, subjects: Any) -> tuple[list[Any], list[int]]:
+        """Return the entries of X and the positions of their subjects."""
         arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
         n, ids = self.n_subjects_, self._ids()
         return arrays, match_subjects(arrays, subjects, ids, n, owner=self._owner)
@@ -501,92 +421,21 @@ class BaseAligner(BaseEstimator, Stored):
         ids = self._ids()
         return f"subject {i}" if ids is None else f"subject {ids[i]!r}"
 
-    # -- scikit-learn habits -----------------------------------------------------------
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Name the shared features: gdm0, gdm1, ...
-
-        Parameters
-        ----------
-        input_features : None
-            Not used; scikit-learn passes it.
-        """
-        check_is_fitted(self, "maps_")
-        stem = self._owner.lower()
-        return np.array([f"{stem}{k}" for k in range(self.n_components_)], dtype=object)
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what ``transform`` and ``fit_transform`` give.
-
-        Parameters
-        ----------
-        transform : {"default", "pandas"}, optional
-            Arrays, or data frames; None leaves it as it is.
-        """
-        if transform not in (None, "default", "pandas"):
-            raise InputError(
-                f"set_output takes 'default' or 'pandas'; got {transform!r}."
-            )
-        if transform is not None:
-            self._output_kind = transform
-        return self
-
-    def _output(self, arrays: list[Any]) -> list[Any]:
-        if getattr(self, "_output_kind", "default") == "default":
-            return arrays
-        import pandas as pd
-
-        names = self.get_feature_names_out()
-        return [pd.DataFrame(to_numpy(a), columns=names) for a in arrays]
-
     def __getstate__(self) -> dict[str, Any]:
         """Pickle what mapping needs; the aligning data of linear maps stay behind."""
         state: dict[str, Any] = super().__getstate__()
-        linear = all(b.kernel.name == "linear" for b in state.get("bases_", []))
         if "_check" in state:  # its features are data, too
             state = {**state, "_check": replace(state["_check"], features=None)}
-        return {
-            k: v
-            for k, v in state.items()
-            if not (k.startswith("_aligning_") or (linear and k == "bases_"))
-        }
+        if all(b.kernel.name == "linear" for b in state.get("bases_", [])):
+            state = {k: v for k, v in state.items() if k != "bases_"}
+        return state
 
-    def stack(self, X: Any, subjects: Sequence[int | str] | None = None) -> Stacked:
-        """Return the shared features of several subjects as one table, with subjects.
-
-        What scikit-learn takes from here: ``features`` for a scaler or a classifier,
-        ``groups`` for ``LeaveOneGroupOut``, and ``np.concatenate(y)`` for the labels.
-        Score rows that are not ``aligned`` only.
-
-        Parameters
-        ----------
-        X, subjects
-            As in ``transform``.
-
-        Returns
-        -------
-        Stacked
-            A tuple ``(features, groups, aligned)`` with names.
-        """
-        check_is_fitted(self, "maps_")
-        arrays = [to_numpy(a) for a in self.transform(X, subjects)]
-        _, numbers = self._pair(X, subjects)
-        ids = self._ids()
-        names = np.array([i if ids is None else ids[i] for i in numbers])
-        return Stacked(
-            np.vstack(arrays),
-            np.repeat(names, [len(a) for a in arrays]),
-            np.concatenate(self.took_part(X, subjects)),
-        )
-
-    def took_part(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[np.bool_]]:
+    def took_part(self, X: Any, subjects: Who = None) -> list[NDArray[np.bool_]]:
         """Return which samples took part in the fit, through their labels or ids.
 
-        Whatever is computed from the features of these is circular. Samples are known
-        again by their content: one that was averaged, cleaned or standardised since
-        counts as another.
+        Whatever is computed from their features is circular. Samples are known again
+        by their content: one that was averaged, cleaned or standardised since counts
+        as another.
 
         Parameters
         ----------
@@ -596,8 +445,7 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         list of ndarray of bool of shape (n_samples_i,)
-            In the order of X; all False for ``NoAlignment``, which uses neither labels
-            nor ids.
+            In the order of X; all False for ``NoAlignment``.
         """
         check_is_fitted(self, "maps_")
         return [
@@ -610,152 +458,6 @@ class BaseAligner(BaseEstimator, Stored):
         if not self._joins_samples:
             return np.zeros(len(samples), dtype=bool)
         return self.maps_[i].took_part(samples, name=self._name_of(i))
-
-    def for_subject(self, subject: int | str) -> Any:
-        """Return one subject's map as an ordinary transformer, for a Pipeline.
-
-        Parameters
-        ----------
-        subject : int or str
-            By position or id.
-
-        Returns
-        -------
-        FunctionTransformer
-            Its ``fit`` does nothing; ``transform`` maps samples x voxels.
-        """
-        from sklearn.preprocessing import FunctionTransformer
-
-        check_is_fitted(self, "maps_")
-        ids, n = self._ids(), self.n_subjects_
-        (i,) = find_subjects([subject], ids, n, owner=self._owner)
-        return FunctionTransformer(self.maps_[i].transform)
-
-    def score(
-        self, X: Any, y: Any = None, subjects: Sequence[int | str] | None = None
-    ) -> float:
-        """Score samples that did not align.
-
-        With labels: accuracy of a linear support vector machine in the shared space.
-        Without: mean correlation of the shared features between subjects, row by row.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), dict, or a Study
-            Without `subjects`, bare arrays are taken as new subjects, as in the folds
-            of ``GridSearchCV``: each, also one alone, joins the model with the first
-            half of its samples of each category. The others are scored against the
-            subjects of the fit, whose aligning samples train the classifier. So are
-            subjects of a dict or Study that the model does not know. A model read from
-            a file has no aligning samples: it scores two new subjects or more against
-            each other, in turn.
-        y : list of array-like, dict, or one list for all, optional
-            Their categories; by default those of the Study.
-        subjects : sequence of int or str, optional
-            Which fitted subjects these are, two or more. All their samples are scored,
-            each subject against the others, and must not have taken part in the fit.
-
-        Returns
-        -------
-        float
-        """
-        check_is_fitted(self, "maps_")
-        entries = check_list_of_subjects(X, owner=f"score of {self._owner}", minimum=1)
-        samples = [np.asarray(to_numpy(samples_of(entry))) for entry in entries]
-        y = labels_per_subject(entries, y, owner=self._owner)
-        labels = None
-        if y is not None:
-            labels = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y)]
-        ids = ids_of(entries, owner="score") if subjects is None else None
-        known = set(ids or ()) & set(getattr(self, "ids_", None) or ())
-        new = subjects is None and not known
-        numbers = [] if new else self._pair(entries, subjects)[1]
-        self._refuse_aligned(samples)
-        template = self._aligning_features(labels) if new else None
-        if len(samples) < 2 and template is None:
-            hint = ", or fit the model in this session." if new else "."
-            raise InputError(
-                f"score of {self._owner} compares subjects, and got one. Give two or "
-                f"more{hint}"
-            )
-        if new:
-            features, labels, rows = self._join_new_subjects(samples, labels)
-        else:
-            pairs = zip(samples, numbers, strict=True)
-            features = [to_numpy(self.maps_[i].transform(x)) for x, i in pairs]
-        if labels is not None:
-            return _accuracy(features, labels, template)
-        if template is not None:
-            mean = np.mean(template[0], axis=0)
-            found = [
-                mean_pairwise_correlation(np.array([own, mean[scored]]))
-                for own, scored in zip(features, rows, strict=True)
-            ]
-            return float(np.mean(found))
-        counts = {len(f) for f in features}
-        if len(counts) > 1:
-            raise InputError(
-                f"score without labels compares row by row, but the subjects have "
-                f"{sorted(counts)} samples. Pass y, or the same stimuli for all."
-            )
-        return float(mean_pairwise_correlation(np.array(features)).mean())
-
-    def _refuse_aligned(self, samples: list[Any]) -> None:
-        for k, x in enumerate(samples):
-            for m in self.maps_:
-                if getattr(m, "signatures", None) is None or m.n_voxels != x.shape[1]:
-                    continue
-                if m.took_part(x).any():
-                    raise InputError(
-                        f"X[{k}] has samples that took part in the fit: scoring them "
-                        "would be circular. Score other samples, or use "
-                        "brainweave.between_subject_classification."
-                    )
-
-    def _join_new_subjects(
-        self, samples: list[Any], labels: list[list[Any]] | None
-    ) -> tuple[list[NDArray[Any]], list[list[Any]] | None, list[NDArray[Any]]]:
-        """Let new subjects join with half of their samples; return the other half.
-
-        Features, labels, and which samples they are.
-        """
-        features, scored_labels, rows = [], [], []
-        by_row = getattr(self, "joined_by_row_", False)
-        takes_rows = "samples" in signature(self.fit_new_subject).parameters
-        for k, x in enumerate(samples):
-            names = [None] * len(x) if labels is None else labels[k]
-            joins = _first_half(names)
-            y: Any = None if labels is None else list(compress(names, joins))
-            where = np.flatnonzero(joins)
-            known: Any = {"samples": where} if takes_rows else {}
-            new = self.fit_new_subject(
-                x[joins], where if by_row and y is None else y, **known
-            )
-            features.append(to_numpy(new.transform(x[~joins])))
-            scored_labels.append(list(compress(names, ~joins)))
-            rows.append(np.flatnonzero(~joins))
-        return features, None if labels is None else scored_labels, rows
-
-    def _aligning_features(self, labels: Any) -> Labelled | None:
-        """Return the shared features of the aligning samples, and their labels.
-
-        None if the samples are gone, or are not what scored ones can be held against:
-        without labels if `labels` are given, else of different numbers.
-        """
-        samples = self._aligning_samples()
-        y = self.__dict__.get("_aligning_y")
-        if any(x is None for x in samples) or (y is None and labels is not None):
-            return None
-        if labels is None and len({len(x) for x in samples}) > 1:
-            return None
-        pairs = zip(self.maps_, samples, strict=True)
-        features = [to_numpy(m.transform(x)) for m, x in pairs]
-        listed = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y or [])]
-        return features, listed
-
-    def _aligning_samples(self) -> list[Any]:
-        """Return the samples that aligned, where they are still there."""
-        return [b._data for b in self.__dict__.get("bases_", [])] or [None]
 
 
 def _read_basis(
@@ -812,54 +514,5 @@ def seeded_copy(estimator: Any, random_state: int | None) -> Any:
     return copy.set_params(**free)
 
 
-def _first_half(labels: list[Any]) -> NDArray[np.bool_]:
-    """Choose the first half of the samples of each category; None is one, too."""
-    chosen = np.zeros(len(labels), dtype=bool)
-    for label in dict.fromkeys(labels):
-        rows = [i for i, name in enumerate(labels) if name == label]
-        chosen[rows[: (len(rows) + 1) // 2]] = True
-    if chosen.all():
-        raise InputError(
-            "score needs two samples of a category at least: one to join, one to score."
-        )
-    return chosen
-
-
 def _transform_one(fitted: Any, samples: Any, name: str) -> Any:
     return fitted.transform(samples_of(samples), name=name)
-
-
-def _accuracy(
-    features: list[NDArray[Any]],
-    labels: list[list[Any]],
-    template: Labelled | None,
-) -> float:
-    """Return the accuracy of a classifier on subjects it was not trained on.
-
-    It is trained on the template, features and labels; without one, on all subjects but
-    the one that is tested.
-    """
-    from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
-    from sklearn.svm import SVC
-
-    X, y, groups = _labelled(features, labels)
-    svm, size = SVC(kernel="linear"), np.sqrt(np.mean(np.square(X))) or 1.0
-    if template is None:
-        found = cross_val_predict(
-            svm, X / size, y, groups=groups, cv=LeaveOneGroupOut()
-        )
-    else:
-        train, known, _ = _labelled(*template)
-        size = np.sqrt(np.mean(np.square(train))) or 1.0
-        found = svm.fit(train / size, known).predict(X / size)
-    return float(np.mean([a == b for a, b in zip(found.tolist(), y, strict=True)]))
-
-
-def _labelled(
-    features: list[NDArray[Any]], labels: list[list[Any]]
-) -> tuple[NDArray[Any], list[Any], NDArray[Any]]:
-    """Return the labelled samples of all subjects, their labels, and whose they are."""
-    joined = [label for names in labels for label in names]
-    kept = [label is not None for label in joined]
-    groups = np.repeat(np.arange(len(labels)), [len(names) for names in labels])
-    return np.concatenate(features)[kept], list(compress(joined, kept)), groups[kept]

@@ -24,7 +24,7 @@ from brainweave.graphs.builders import time_graph
 
 @dataclass(eq=False, repr=False)
 class RotationAligner(TimeLocked):
-    """Base of those that rotate coordinates of the subjects into one space."""
+    """Base of the aligners that rotate coordinates of subjects into one space."""
 
     n_components: int | None = None  # type: ignore[assignment]
     _: KW_ONLY
@@ -33,12 +33,10 @@ class RotationAligner(TimeLocked):
     tol: float = 0.0
 
     def _rotate(self, coordinates: list[Matrix]) -> tuple[list[Matrix], Matrix, Matrix]:
-        """Return a rotation (L_i, c) per subject, and the mean of what they rotate.
+        """Return a rotation (L_i, c) per subject, the common space and its variances.
 
-        Coordinates are samples in an orthonormal basis, (n_samples, L_i). The common
-        space has as many dimensions as the largest L_i, so no rotation loses anything;
-        they are the principal ones of the mean, largest first, by the variances that
-        come last.
+        Coordinates are (n_samples, L_i) in an orthonormal basis; c is the largest L_i,
+        so no rotation loses anything. Principal dimensions come first.
         """
         n = len(coordinates)
         first = check_subject_number("reference", self.reference, n, owner=self._owner)
@@ -85,9 +83,8 @@ class Hyperalignment(RotationAligner):
               \quad\text{subject to}\quad R_i^\top R_i = I
 
     in three levels: each subject is rotated to the mean of those before it, from a
-    reference subject on; then each to the mean of all others, which follows every
-    change; then all to the common space found so far. No level can raise the objective.
-    The shared features are the leading principal components of the common space.
+    reference subject on; then each to the mean of all others; then all to the common
+    space found so far. The shared features are its leading principal components.
 
     Parameters
     ----------
@@ -106,7 +103,6 @@ class Hyperalignment(RotationAligner):
     Attributes
     ----------
     maps_ : list of SubjectMap
-        One map per subject.
     coef_ : list of ndarray of shape (n_kept_i, K)
         The maps in kernel coordinates.
     template_ : ndarray of shape (n_samples, c)
@@ -115,23 +111,19 @@ class Hyperalignment(RotationAligner):
         Its leading dimensions.
     objective_history_ : list of float
         The objective after the first level, each pass of the second, and the third.
-    n_iter_ : int
-        Passes of the second level done.
-    converged_ : bool
-        Whether these settled.
+    n_iter_, converged_ : int and bool
+        Passes of the second level done, and whether they settled.
 
     Notes
     -----
-    A rotation of voxels acts on the samples only through their span, so rotations of
-    the at most n - 1 kernel coordinates lose nothing: time O(M (n^2 v + n^3)) for M
-    subjects with n samples and v voxels, memory O(M n^2); no voxels x voxels matrix is
-    ever formed, and voxel counts may differ. Nothing is random.
+    Rotations of the at most n - 1 kernel coordinates lose nothing: time
+    O(M (n^2 v + n^3)) for M subjects with n samples and v voxels, memory O(M n^2), and
+    no voxels x voxels matrix. Voxel counts may differ. Nothing is random.
 
     References
     ----------
-    Haxby, J. V., Guntupalli, J. S., Connolly, A. C., Halchenko, Y. O., Conroy, B. R.,
-    Gobbini, M. I., Hanke, M., & Ramadge, P. J. (2011). A common, high-dimensional model
-    of the representational space in human ventral temporal cortex. Neuron 72.
+    Haxby, J. V., et al. (2011). A common, high-dimensional model of the
+    representational space in human ventral temporal cortex. Neuron 72.
 
     Examples
     --------
@@ -156,10 +148,8 @@ class Hyperalignment(RotationAligner):
             )
         self._prepare(bases, y)
         shrinks = [self._shrink(b) for b in bases]
-        pairs = zip(bases, shrinks, strict=True)
-        rotations, self.template_, variances = self._rotate(
-            [b.coordinates * s for b, s in pairs]
-        )
+        scaled = [b.coordinates * s for b, s in zip(bases, shrinks, strict=True)]
+        rotations, self.template_, variances = self._rotate(scaled)
         warn_of_tie(variances, k)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
@@ -182,8 +172,9 @@ class Hyperalignment(RotationAligner):
         return BasisMap(basis, solution, pattern_coef=back, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        self._check_rows(basis)
         scale = self._shrink(basis)
-        Q = rotate_onto(basis.coordinates * scale, self.template_[y])
+        Q = rotate_onto(basis.coordinates * scale, self.template_)
         return scale[:, None] * Q[:, : self.n_components_]
 
 
@@ -191,48 +182,41 @@ class Hyperalignment(RotationAligner):
 class RegularizedHyperalignment(Hyperalignment):
     r"""Hyperalignment of whitened subjects: from CCA to hyperalignment.
 
-    With :math:`C_i = (1 - \alpha) X_i^\top X_i + \alpha I`, it lowers
-
-    .. math:: \sum_i \lVert X_i R_i - T \rVert_F^2 \quad\text{subject to}\quad
-              R_i^\top C_i R_i = I, \quad T = \frac1M \sum_i X_i R_i,
-
-    which is hyperalignment of the :math:`X_i C_i^{-1/2}`. At :math:`\alpha = 0` it is
-    canonical correlation analysis, at 1 hyperalignment.
+    It lowers the objective of :class:`Hyperalignment` subject to :math:`R_i^\top C_i
+    R_i = I` with :math:`C_i = (1 - \alpha) X_i^\top X_i + \alpha I`, which is
+    hyperalignment of the :math:`X_i C_i^{-1/2}`. At :math:`\alpha = 0` it is canonical
+    correlation analysis, at 1 hyperalignment.
 
     Parameters
     ----------
-    n_components : int or None, default=None
-        Leading dimensions of the common space to keep; None keeps all.
     alpha : float in [0, 1], or "auto", default=0.5
-        From full whitening (0, CCA) to none (1, hyperalignment). Its meaning depends on
-        the scale of the data: a direction of :math:`X_i` with squared singular value d
-        is scaled to :math:`d / ((1 - \alpha) d + \alpha)`. The d of n standardised
-        samples of v voxels are about v, so that values of interest lie close to 1,
-        :math:`1 - \alpha` being of the order of 1 / v. "auto": the best of 12 at
-        predicting the labels of a subject's own samples, where labels repeat (see
-        ``shrinkage`` of :class:`GDM`), else that of Ledoit and Wolf.
-    reference, max_iter, tol, energy, standardize, n_jobs
+        From full whitening (0, CCA) to none (1, hyperalignment). A direction of
+        :math:`X_i` with squared singular value d is scaled to :math:`d / ((1 - \alpha)
+        d + \alpha)`. The d of standardised samples of v voxels are about v, so values
+        of interest lie close to 1, :math:`1 - \alpha` being of the order of 1 / v.
+        "auto": the best of 12 at predicting the labels of a subject's own samples,
+        where labels repeat (see ``shrinkage`` of :class:`GDM`), else that of Ledoit and
+        Wolf.
+    n_components, reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 
     Attributes
     ----------
     maps_, coef_, template_, shared_response_, objective_history_, n_iter_, converged_
         As in :class:`Hyperalignment`.
-    alpha_ : float
-        The alpha that was used, and ``alpha_by_``, how it was found: "runs" or "blocks"
-        left out, "ledoit-wolf" or "given".
+    alpha_, alpha_by_ : float and str
+        The alpha that was used, and how it was found: "runs" or "blocks" left out,
+        "ledoit-wolf" or "given".
 
     Notes
     -----
-    In kernel coordinates the whitening is one factor per coordinate. Cost as in
-    :class:`Hyperalignment`. With fewer samples than voxels, CCA fits anything: at alpha
-    near 0 aligning samples agree perfectly, whatever they hold.
+    Cost as in :class:`Hyperalignment`. With fewer samples than voxels, CCA fits
+    anything: at alpha near 0 aligning samples agree perfectly, whatever they hold.
 
     References
     ----------
     Xu, H., Lorbert, A., Ramadge, P. J., Guntupalli, J. S., & Haxby, J. V. (2012).
-    Regularized hyperalignment of multi-set fMRI data. IEEE Statistical Signal
-    Processing Workshop.
+    Regularized hyperalignment of multi-set fMRI data. IEEE SSP Workshop.
 
     Examples
     --------
@@ -278,25 +262,15 @@ class RegularizedHyperalignment(Hyperalignment):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelHyperalignment(Hyperalignment):
-    r"""Hyperalignment in kernel coordinates.
-
-    With :math:`\Phi_i` the images of subject i's samples in the feature space of a
-    kernel, centred, it lowers
-
-    .. math:: \sum_i \lVert \Phi_i R_i - T \rVert_F^2, \quad
-              T = \frac1M \sum_i \Phi_i R_i,
-              \quad\text{subject to}\quad R_i^\top R_i = I.
+    r"""Hyperalignment of the samples in the feature space of a kernel.
 
     With the linear kernel it is :class:`Hyperalignment`.
 
     Parameters
     ----------
-    n_components : int or None, default=None
-        Leading dimensions of the common space to keep; None keeps all.
     kernel, kernel_params
-        As in :class:`GDM`; the default is "gaussian". See
-        :mod:`brainweave.basis.kernels`.
-    reference, max_iter, tol, energy, standardize, n_jobs
+        As in :class:`GDM`; the default is "gaussian".
+    n_components, reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 
     Attributes
@@ -352,16 +326,13 @@ class SVDHyperalignment(RotationAligner):
 
     Attributes
     ----------
-    maps_ : list of SubjectMap
-        One map per subject. Its weights are not orthonormal; the way back to voxels is
-        the least-squares fit of the aligning samples.
-    mixing_ : list of ndarray of shape (n_samples, K)
-        The weights as mixtures of the standardised samples, ``X_i.T @ mixing_[i]``.
+    maps_, mixing_
+        As in :class:`DetSRM`, but the weights are not orthonormal, and the way back to
+        voxels is the least-squares fit of the aligning samples.
     singular_values_ : ndarray of shape (K,)
         Of all voxels side by side.
     joint_ : ndarray of shape (n_samples, K)
-        :math:`\sqrt M U \Sigma^{-1}`: what turns any subject's samples into voxel
-        weights of the first phase.
+        :math:`\sqrt M U \Sigma^{-1}`, the mixing of the first phase.
     shared_response_ : ndarray of shape (n_samples, K)
         T, largest dimensions first.
     objective_history_, n_iter_, converged_
@@ -376,8 +347,7 @@ class SVDHyperalignment(RotationAligner):
     References
     ----------
     Chen, P.-H., Guntupalli, J. S., Haxby, J. V., & Ramadge, P. J. (2014). Joint
-    SVD-hyperalignment for multi-subject fMRI data alignment. IEEE International
-    Workshop on Machine Learning for Signal Processing.
+    SVD-hyperalignment for multi-subject fMRI data alignment. IEEE MLSP Workshop.
 
     Examples
     --------
@@ -422,11 +392,6 @@ class SVDHyperalignment(RotationAligner):
         return [b.restrict(self.joint_ @ R) for b, R in pairs]
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        joint = self.joint_[y]
-        if len(y) < len(self.joint_):
-            # the axes are orthonormal over all samples only: fit them on these
-            U = joint * self.singular_values_
-            fitted = U @ np.linalg.pinv(U.T @ U)
-            joint = self.n_subjects_ * fitted / self.singular_values_
-        R = rotate_onto(basis.gram_times(joint), self.shared_response_[y])
-        return basis.restrict(joint @ R)
+        self._check_rows(basis)
+        R = rotate_onto(basis.gram_times(self.joint_), self.shared_response_)
+        return basis.restrict(self.joint_ @ R)

@@ -1,8 +1,4 @@
-"""The map of one subject into the shared space, and back.
-
-One interface, :class:`SubjectMap`, and a class per kind: by explicit weights of the
-voxels, or by what refers to the basis in which the map was learned.
-"""
+"""The map of one subject into the shared space, and back."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -113,21 +109,10 @@ class SubjectMap(Stored):
         """Standardised voxels per shared feature, (K, n_voxels)."""
 
     def took_part(self, X: Any, *, name: str = "X") -> NDArray[np.bool_]:
-        """Return which samples took part in the fit of this map.
+        """Return which samples (n_samples, n_voxels) took part in the fit of this map.
 
         They are known again by their content, whatever their order. A sample that was
         cleaned, smoothed or standardised in between counts as another one.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_voxels)
-            Samples of this subject.
-        name : str, default="X"
-            How error messages call them.
-
-        Returns
-        -------
-        ndarray of bool of shape (n_samples,)
         """
         if self.signatures is None:
             raise InputError(
@@ -138,14 +123,9 @@ class SubjectMap(Stored):
         return same_samples(sample_signatures(X), self.signatures)
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
-        """Map samples of this subject into the shared space, (n_samples, K).
+        """Map samples (n_samples, n_voxels) into the shared space, (n_samples, K).
 
-        Parameters
-        ----------
-        Z : array of shape (n_samples, n_voxels)
-            With the voxels of the fit, in their order.
-        name : str
-            What messages call it.
+        Voxels are those of the fit, in their order; messages call the samples `name`.
         """
         return self._apply_weights(check_samples(Z, self.n_voxels, name), name)
 
@@ -186,13 +166,7 @@ class SubjectMap(Stored):
         raise InputError("This map was made without aligning samples.")
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
-        """Return the voxel patterns that go with shared features, mean restored.
-
-        Parameters
-        ----------
-        features : array of shape (n_samples, n_components)
-            Shared features, of this subject or of others.
-        """
+        """Return voxel patterns for shared features (n_samples, K), mean restored."""
         shared = self._check_features(features)
         return self._unstandardize(shared @ self.patterns, shared.dtype)
 
@@ -211,14 +185,14 @@ class SubjectMap(Stored):
         return shared
 
     def to_image(self, component: int, *, what: str = "patterns") -> Any:
-        """Put the weights or patterns of one shared feature on the brain.
+        """Return an image of one shared feature.
 
         Parameters
         ----------
         component : int
             Which shared feature.
         what : {"patterns", "weights"}
-            What the voxels show when the feature is active, or how they are weighed.
+            What the voxels show when the feature is active, or how they are weighted.
         """
         if self.space is None:
             raise InputError(
@@ -227,10 +201,6 @@ class SubjectMap(Stored):
             )
         if what not in ("patterns", "weights"):
             raise InputError(f"what must be 'patterns' or 'weights'; got {what!r}.")
-        if not -self.n_components <= component < self.n_components:
-            raise InputError(
-                f"component must be below {self.n_components}; got {component}."
-            )
         values = (self.patterns if what == "patterns" else self.weights.T)[[component]]
         whole = values.toarray() if scipy.sparse.issparse(values) else values
         return self.space.to_image(np.ravel(whole))
@@ -304,10 +274,9 @@ class BasisMap(SubjectMap):
     """A map that refers to the basis it was learned in.
 
     By coefficients (n_kept, K) in the coordinates of the basis, whose way back is
-    `pattern_coef` (K, n_kept), by default the least-squares fit of the aligning
-    samples' coordinates on their shared features; or by a mixing (n_samples, K) of the
-    aligning samples, without an eigenbasis: the weights are ``X.T @ mixing``, X being
-    standardised, within what energy keeps.
+    `pattern_coef` (K, n_kept), by default a least-squares fit; or by a mixing
+    (n_samples, K) of the standardised aligning samples X, without an eigenbasis: the
+    weights are ``X.T @ mixing``.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -378,21 +347,6 @@ class BasisMap(SubjectMap):
         V, d = self.basis.vectors, self.basis.values
         return np.asarray(V @ (self.coef / np.sqrt(d)[:, None]))
 
-    def make_weights(self) -> NDArray[Any]:
-        """Compute the weights from the voxels (linear kernel)."""
-        return self.basis.combine(self._weight_mixing())
-
-    def make_patterns(self) -> NDArray[Any]:
-        """Compute the patterns from the voxels (linear kernel)."""
-        if self.mixing is None:
-            V, d = self.basis.vectors, self.basis.values
-            mixing = np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
-        else:
-            features = self.basis.gram_times(self.mixing)
-            inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
-            mixing = self.basis.restrict(features @ inverse)
-        return np.ascontiguousarray(self.basis.combine(mixing).T)
-
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
         if self.mixing is not None:
@@ -404,7 +358,7 @@ class BasisMap(SubjectMap):
     @cached_property
     def weights(self) -> NDArray[Any]:
         """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
-        return self.make_weights()
+        return self.basis.combine(self._weight_mixing())
 
     @cached_property
     def patterns(self) -> NDArray[Any]:
@@ -415,7 +369,14 @@ class BasisMap(SubjectMap):
         """
         if self.isometric:
             return np.ascontiguousarray(self.weights.T)
-        return self.make_patterns()
+        if self.mixing is None:
+            V, d = self.basis.vectors, self.basis.values
+            mixing = np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
+        else:
+            features = self.basis.gram_times(self.mixing)
+            inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
+            mixing = self.basis.restrict(features @ inverse)
+        return np.ascontiguousarray(self.basis.combine(mixing).T)
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
@@ -429,21 +390,16 @@ class BasisMap(SubjectMap):
         """Return the same map without a reference to the data (linear kernel)."""
         if self.kernel != "linear":
             return self
-        return self._by_weights(self.weights, None if self.isometric else self.patterns)
-
-    def _stored_form(self) -> SubjectMap:
-        """Return the map to write: by voxels if it is linear."""
-        return self.detach()
-
-    def _by_weights(self, weights: Any, patterns: Any) -> WeightMap:
         return WeightMap(
-            weights=weights,
-            patterns=patterns,
+            weights=self.weights,
+            patterns=None if self.isometric else self.patterns,
             isometric=self.isometric,
             objective_history=self.objective_history,
             n_undetermined=self.n_undetermined,
             **common_settings(self, self.space),
         )
+
+    _stored_form = detach  # files hold weights of voxels where the kernel is linear
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without the data, where the kernel is linear."""

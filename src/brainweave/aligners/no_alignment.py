@@ -1,4 +1,4 @@
-"""No alignment at all: the row of every comparison that the others have to beat."""
+"""No alignment at all, which all other methods have to beat."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -86,9 +86,8 @@ class NoAlignment(BaseAligner):
     r"""Standardise every voxel and align nothing.
 
     The features of a sample are its voxels, :math:`(x - \mu_i) / \sigma_i`, with the
-    mean and deviation of the aligning samples of subject i. This is the comparison's
-    plain row: subjects share a space only as far as anatomy aligned them, so they must
-    have the same voxels.
+    mean and deviation of the aligning samples of subject i. Subjects share a space only
+    as far as anatomy aligned them, so they must have the same voxels.
 
     Parameters
     ----------
@@ -101,14 +100,8 @@ class NoAlignment(BaseAligner):
     Attributes
     ----------
     maps_ : list of VoxelMap
-        One map per subject.
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to other aligners.
-
-    Notes
-    -----
-    Time O(M n^2 v) for M subjects with n samples and v voxels, since the bases that
-    other aligners can go on with are made too; memory O(M n^2) beside the result.
 
     Examples
     --------

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
@@ -27,9 +26,8 @@ from brainweave._core.exceptions import (
     warn_user,
 )
 from brainweave._core.labels import as_label_list
-from brainweave._core.validation import check_2d, check_indices, check_int, check_number
+from brainweave._core.validation import check_2d, check_int, check_number
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import TIED, SubjectBasis
 from brainweave.basis.linalg import flip_signs, polar
 
@@ -51,10 +49,7 @@ WAYS_OUT = (
 def check_same_samples(
     subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str, warn: bool = False
 ) -> None:
-    """Refuse subjects whose rows cannot, or by their labels do not, correspond.
-
-    Warn, if asked to, of arrays with far more rows for their columns than scans have.
-    """
+    """Refuse rows that do not correspond; warn, if asked to, of what looks turned."""
     shapes = [_shape_of(s, f"X[{i}]") for i, s in enumerate(subjects)]
     for i, (n, _) in enumerate(shapes):
         if n != shapes[0][0]:
@@ -92,14 +87,12 @@ def _shape_of(subject: Any, name: str) -> tuple[int, int]:
 class Iterations:
     """The objective after each iteration, and whether it has settled.
 
-    It has once an iteration changes it by no more than ``tol`` times all that was
-    gained since the start, which depends neither on the scale of the data nor on the
-    noise that no iteration can remove. With ``tol=0`` every iteration is done.
+    It has settled once an iteration changes it by no more than ``tol`` times all that
+    was gained since the start. With ``tol=0`` all ``max_iter`` iterations are done.
     """
 
     def __init__(self, start: float, *, max_iter: int, tol: float) -> None:
-        self.history = [start]
-        self.max_iter, self.tol = max_iter, tol
+        self.history, self.max_iter, self.tol = [start], max_iter, tol
         self.converged = False
 
     @property
@@ -192,42 +185,15 @@ class TimeLocked(BaseAligner):
             check_rank(b, k, most if b.energy == 1 else b.n_kept)
         return k
 
-    def fit_new_subject(
-        self, X: Any, y: Any = None, *, samples: Any = None
-    ) -> SubjectMap:
-        """Learn the map of a subject that was not in the fit; the model is unchanged.
-
-        The new subject is aligned to the stored shared response.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_voxels), or a Subject
-            Samples of the new subject, in the order of the aligning samples.
-        y : ignored
-            Rows correspond by their number.
-        samples : array-like of int, optional
-            Which aligning samples the rows of X are, for a subject that has only some
-            of them; by default all, in order.
-
-        Returns
-        -------
-        SubjectMap
-        """
-        check_is_fitted(self, "maps_")
+    def _check_rows(self, basis: SubjectBasis) -> None:
+        """Refuse a new subject without a sample for each row of the shared response."""
         n = len(self.shared_response_)
-        rows = np.arange(n)
-        if samples is not None:
-            rows = check_indices("samples", samples, n, what="row")
-        given, _ = _shape_of(X, "the new subject")
-        if len(rows) != given:
+        if basis.n_samples != n:
             raise InputError(
-                f"The new subject has {given} samples for {len(rows)} rows of the "
-                "shared response. Name the aligning samples that they are: "
-                "fit_new_subject(X, samples=[...]), or use GDM, which joins by labels."
+                f"{basis.name} has {basis.n_samples} samples for {n} rows of the "
+                "shared response. Give the aligning samples in their order, or use "
+                "GDM, which joins by labels."
             )
-        basis, _ = self._new_subject(X, None)
-        solution = self._solve_new(basis, rows)
-        return self._make_map(basis, solution, space=getattr(X, "space", None))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -239,11 +205,12 @@ class FromRandomStart(TimeLocked):
 
     def _start(self, n_samples: int, k: int) -> Matrix:
         """Return the shared response to start from: the one given, or a random one."""
-        if isinstance(self.init, str) and self.init == "random":
+        named = isinstance(self.init, str)
+        if named and self.init == "random":
             rng = check_random_state(self.random_state)
             return np.asarray(rng.normal(size=(n_samples, k)))
-        if isinstance(self.init, str) or np.shape(self.init) != (n_samples, k):
-            got = repr(self.init) if isinstance(self.init, str) else np.shape(self.init)
+        if named or np.shape(self.init) != (n_samples, k):
+            got = repr(self.init) if named else np.shape(self.init)
             raise InputError(
                 f"init of {self._owner} must be 'random' or a shared response, which "
                 f"must have shape {(n_samples, k)} (samples x n_components); got {got}."
@@ -253,8 +220,6 @@ class FromRandomStart(TimeLocked):
             raise InputError(f"init of {self._owner} has NaN or infinite values.")
         return start
 
-
-# -- orthonormal maps nearest to a target ----------------------------------------------
 
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve
 SINGULAR = 1e-10
@@ -269,10 +234,7 @@ class Alignment(NamedTuple):
 
 
 def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
-    """Return the orthonormal matrix that takes coordinates nearest to the target.
-
-    Rows are orthonormal if the target is the wider one, columns if it is not.
-    """
+    """Return the orthonormal matrix that takes coordinates nearest to the target."""
     return polar(coordinates.T @ target)
 
 
@@ -297,10 +259,7 @@ def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
 
 
 def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
-    """Return the rotation that sorts columns by variance, largest first, signs fixed.
-
-    The covariance is that of the columns, unless another one is given.
-    """
+    """Return the rotation that sorts columns by variance, with fixed signs."""
     metric = S.T @ S if covariance is None else covariance
     turn = np.linalg.eigh(metric)[1][:, ::-1]
     return np.asarray(turn * flip_signs(S @ turn))

@@ -394,20 +394,3 @@ def flip_signs(features: Matrix) -> Matrix:
     """Return the sign per column that makes its entry of largest size positive."""
     largest = features[np.abs(features).argmax(axis=0), np.arange(features.shape[1])]
     return np.where(largest < 0, -1.0, 1.0)
-
-
-def mean_pairwise_correlation(means: Matrix) -> Matrix:
-    """Average over pairs of subjects the correlation over the groups both have."""
-    n_subjects, _, k = means.shape
-    total, pairs = np.zeros(k), np.zeros(k)
-    for i in range(n_subjects):
-        for j in range(i + 1, n_subjects):
-            both = ~np.isnan(means[i, :, 0] + means[j, :, 0])
-            if both.sum() < 2:
-                continue
-            a = means[i, both] - means[i, both].mean(axis=0)
-            b = means[j, both] - means[j, both].mean(axis=0)
-            norm = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
-            total += (a * b).sum(axis=0) / np.where(norm > 0, norm, 1)
-            pairs += 1
-    return np.divide(total, pairs, out=np.full(k, np.nan), where=pairs > 0)

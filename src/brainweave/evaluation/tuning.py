@@ -199,7 +199,6 @@ class GDMCV(BaseAligner):
             )
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(labels)
-        self._aligning_y = labels
         bases = self._read_bases(subjects, labels)
         total = len(kernels) * int(np.prod([len(values) for values in others]))
         of_voxels = _halves_of_voxels(bases, labels)

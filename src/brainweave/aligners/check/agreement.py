@@ -7,26 +7,24 @@ samples of group c. Two subjects agree by :math:`\sum_c u_{ic} u_{jc}`: of time 
 the correlation over time, of categories the correlation over all pairs of samples of
 the same category. The agreement of a feature is the mean over pairs of subjects.
 
-What is known of noise is that it is slow: neighbours in time are alike, so neither
-single samples nor short blocks can be shuffled. Its cosine transform over a run has
-coefficients that are nearly uncorrelated, whatever the autocorrelation, and whose signs
-tell nothing: half of them are positive. So the null distribution comes from
-random signs of the cosines of each subject and run, the same for all features. The
-surrogates are as smooth as the data, and no order of stimuli has to be random.
+Noise is slow, so neither samples nor short blocks can be shuffled. Its cosine transform
+over a run has nearly uncorrelated coefficients, whatever the autocorrelation, whose
+signs tell nothing. So the null distribution comes from random signs of the cosines of
+each subject and run, the same for all features: surrogates are as smooth as the data.
 
 Components are tested in their order, each without what is shared in those before it.
 The test of component k asks whether neither it nor any of the next is shared. Its
 statistic is the largest, in units of its spread, of the summed agreements of components
-k to k + m - 1 for m = 1, 2, 4 (of the first, up to all), so that a clear one
-counts as much as many weak ones together. Components hold up as long as p < .05, which
-is one too many in at most 5 % of all studies; those behind the first with p >= .3 are
-not tested, and share its p.
+k to k + m - 1 for m = 1, 2, 4 (of the first, up to all). Components hold up as long as
+p < .05, which is one too many in at most 5 % of all studies; those behind the first
+with p >= .3 are not tested, and share its p.
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
 rise and fall together: p is at most too large.
 """
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +66,8 @@ def permutation_test(
 ) -> Agreement:
     """Test the components of held-out samples in their order, until one fails."""
     for fold in folds:
-        if min(map(len, fold.codes)) < 2 or not _share_two_groups(fold.codes):
+        pairs = combinations([set(c.tolist()) for c in fold.codes], 2)
+        if min(map(len, fold.codes)) < 2 or all(len(a & b) < 2 for a, b in pairs):
             raise InputError(
                 "subjects share too few groups of samples once half are held out."
             )
@@ -120,16 +119,6 @@ def _largest_sum(values: Matrix) -> tuple[int, float, Matrix]:
     return sizes[best], float(observed[best]), scores[:, 1:].max(axis=-1)
 
 
-def _share_two_groups(codes: list[Codes]) -> bool:
-    """Whether some two subjects have two groups in common."""
-    sets = [set(c.tolist()) for c in codes]
-    pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
-    return any(len(a & b) >= 2 for a, b in pairs)
-
-
-# -- what a design can tell ------------------------------------------------------------
-
-
 def _refuse_few_blocks(folds: list[Fold]) -> None:
     """Refuse designs in which even perfect agreement would be no evidence.
 
@@ -139,53 +128,35 @@ def _refuse_few_blocks(folds: list[Fold]) -> None:
     probability above .05.
     """
     for fold in folds:
-        tables = [
-            _count_blocks(rows, codes, stretches, fold.n_groups)
-            for rows, codes, stretches in zip(
-                fold.rows, fold.codes, fold.stretches, strict=True
-            )
-        ]
-        profile = np.concatenate(tables)
+        counts = []  # of the blocks of each group, by subject and run
+        each = zip(fold.rows, fold.codes, fold.stretches, strict=True)
+        for rows, codes, runs in each:
+            for own in runs:
+                new = (np.diff(codes[own]) != 0) | (np.diff(rows[own]) != 1)
+                starts = codes[own][np.concatenate([[True], new])]
+                counts.append(np.bincount(starts, minlength=fold.n_groups))
+        profile = np.array(counts)
         profile = profile[:, profile.any(axis=0)]
         _, alike = np.unique(profile, axis=1, return_counts=True)
-        names = float(gammaln(alike + 1).sum())
         ways = gammaln(profile.sum(axis=1) + 1) - gammaln(profile + 1).sum(axis=1)
-        if ways.sum() - names >= np.log(LEAST_WAYS) - 1e-9:
+        differing = float(ways.sum() - gammaln(alike + 1).sum())
+        if differing >= np.log(LEAST_WAYS) - 1e-9:
             continue
-        n_runs = max(map(len, fold.stretches))
-        found = max(1, round(float(np.exp(max(0.0, ways.sum() - names)))))
-        text = (
+        found = max(1, round(float(np.exp(max(0.0, differing)))))
+        raise InputError(
             f"{CANNOT_TELL}: in the held-out half, blocks of samples of one group can "
             f"be ordered in {found} {'way' if found == 1 else 'ways'} that differ, so "
-            f"even perfect agreement would have p = {1 / found:.2g}."
+            f"even perfect agreement would have p = {1 / found:.2g}. Show several "
+            "groups within a run, or more runs."
         )
-        if ways.sum() <= 0:
-            raise InputError(f"{text} Show several groups within a run.")
-        needed = int(np.ceil((np.log(LEAST_WAYS) + names) / ways.sum() * n_runs - 1e-9))
-        raise InputError(f"{text} {2 * needed} runs like these would do.")
-
-
-def _count_blocks(
-    rows: Codes, codes: Codes, stretches: list[Codes], n_groups: int
-) -> Matrix:
-    """Count the blocks of each group in each stretch."""
-    table = np.zeros((len(stretches), n_groups))
-    for out, own in zip(table, stretches, strict=True):
-        new = (np.diff(codes[own]) != 0) | (np.diff(rows[own]) != 1)
-        np.add.at(out, codes[own][np.concatenate([[True], new])], 1)
-    return table
-
-
-# -- component k given the first k - 1 -------------------------------------------------
 
 
 class _Rest:
     """What is left of the features when those before are taken out.
 
-    Features of held-out samples are not uncorrelated: else noise that holds a little of
-    a clear component would be called shared. Of categories, which aligned too, what the
-    model has for them is taken out; of time points, which it never saw, the mean of all
-    who have them.
+    Features of held-out samples are correlated: noise that holds a little of a clear
+    component would be called shared. Of categories, which aligned too, what the model
+    has for them is taken out; of time points, the mean of all who have them.
     """
 
     def __init__(self, fold: Fold) -> None:
@@ -203,11 +174,11 @@ class _Rest:
     def take_out(self, k: int) -> None:
         """Take what is shared in component k out of those behind it."""
         rows, _, codes, stretches, n_groups, template = self.whole
-        each = zip(self.features, codes, strict=True)
-        sums = sum(np.bincount(c, f[:, k], n_groups) for f, c in each)
-        means = np.asarray(sums) / self.counts
-        if np.isfinite(template[self.present]).all():
-            means = template[:, k]
+        means = template[:, k]
+        if not np.isfinite(template[self.present]).all():
+            each = zip(self.features, codes, strict=True)
+            sums = sum(np.bincount(c, f[:, k], n_groups) for f, c in each)
+            means = np.asarray(sums) / self.counts
         for i, f in enumerate(self.features):
             expanded = means[codes[i], None]
             shared = remove_trends(expanded, rows[i], stretches[i])[:, 0]
@@ -224,9 +195,6 @@ def _unit(features: Matrix) -> Matrix:
     """Return features of unit norm; those that are zero to rounding are zero."""
     norm = np.linalg.norm(features, axis=0)
     return np.asarray(features / np.where(norm > 1e-9 * norm.max(), norm, np.inf))
-
-
-# -- the statistic ---------------------------------------------------------------------
 
 
 def statistics(fold: Fold, n_permutations: int, seed: list[int]) -> Matrix:

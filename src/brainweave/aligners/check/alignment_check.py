@@ -37,11 +37,9 @@ from brainweave.aligners.piecewise.piecewise import PieceLog, fit_piece, read_sa
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import NO_GROUP, Graph, time_graph
 
-__all__ = ["AlignmentCheck", "alignment_check"]
-
-
 N_PERMUTATIONS = 199
 PAPERS_COMPONENTS = 10  # where nothing tells how many
+Draws = tuple[int, int]  # how often signs are drawn, and the seed
 
 
 @dataclass(frozen=True)
@@ -61,16 +59,15 @@ class AlignmentCheck:
         piecewise aligner, of each piece, corrected for their number.
     n_together : int
         How many of the first components are clearest together; ``agreement`` is their
-        mean, and what ``p_value`` is of.
+        mean, which ``p_value`` tests.
     n_permutations : int
         How often signs were drawn.
     pieces : DataFrame or None
-        Of a piecewise aligner, a row per piece: ``agreement``, ``p``, ``p_max`` and
-        ``p_fdr``, corrected by the largest statistic of all pieces and by the false
-        discovery rate, and ``n_features``.
+        Of a piecewise aligner, a row per piece: ``agreement``, ``p``, ``n_features``,
+        and p corrected by the largest statistic (``p_max``) and the false discovery
+        rate (``p_fdr``).
     features : list of ndarray of shape (n_samples_i, n_components), or None
-        Shared features of every sample under a model that was fitted without it, turned
-        to those of the full model; for pictures.
+        Shared features of every sample by a model fitted without it; for pictures.
     """
 
     reason: str = ""
@@ -105,10 +102,7 @@ class AlignmentCheck:
 
     @property
     def agreement(self) -> float:
-        """Agreement of those components that are clearest together: what is tested.
-
-        Of a piecewise aligner, that of the clearest piece.
-        """
+        """Agreement of what is clearest: some components together, or one piece."""
         if self.pieces is not None:
             return float(self.agreement_cv[int(np.nanargmin(self.p))])
         return float(self.agreement_cv[: self.n_together].mean())
@@ -125,27 +119,23 @@ class AlignmentCheck:
             return f"Whether alignment worked {self.reason}"
         if not self.available:
             return f"Whether alignment worked was not checked: {self.reason}"
-        n, total = self.n_holding, len(self.p)
-        what, together = "shared feature", self.n_together
-        where = f" of the first {together}" if 1 < together < total else ""
-        if total > 1 and together == 1:
-            where = " of the first"
+        total, together = len(self.p), self.n_together
+        what, where = "shared feature", ""
         if self.pieces is not None:
             what, where = str(self.pieces.index.name), " in the clearest"
-        many = f"{n} of {total} {what}s" if total > 1 else f"the {what}"
-        any_of = f"any of {total} {what}s" if total > 1 else f"the {what}"
-        numbers = (
-            f"correlation{where} {self.agreement:.2f} without slow trends, "
-            f"p = {self.p_value:.2g}"
-        )
-        if not self.worked:
-            return (
-                "No evidence of a shared space: on samples that did not align, "
-                f"subjects agree no more than by chance in {any_of} ({numbers})."
-            )
+        elif together < total:
+            where = f" of the first {together if together > 1 else ''}".rstrip()
+        many = f"{total} {what}s" if total > 1 else f"the {what}"
+        if self.worked:
+            count = f"{self.n_holding} of " if total > 1 else ""
+            start, end = "Alignment worked", f"agree in {count}{many}"
+        else:
+            start = "No evidence of a shared space"
+            end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
+        p, agreement = self.p_value, f"{where} {self.agreement:.2f}"
         return (
-            "Alignment worked: on samples that did not align, subjects agree in "
-            f"{many} ({numbers})."
+            f"{start}: on samples that did not align, subjects {end} "
+            f"(correlation{agreement} without slow trends, p = {p:.2g})."
         )
 
     def __str__(self) -> str:
@@ -166,24 +156,19 @@ def alignment_check(
     Half of the aligning samples are held out: every other run, where runs are known,
     else all behind the middle of the scan, cut between two blocks. A model of the
     others maps them, and subjects are compared there; then the halves change roles.
-    Slow trends of a run are no evidence: polynomials are taken out of both halves, of
-    order 2, and more in runs of more than 150 samples. What subjects would agree on by
-    chance is told by time courses with the spectrum of the observed ones, whose cosines
-    have random signs, so that noise may be autocorrelated. Components count in their
-    order, as long as p < .05: with a probability of .95, none behind the last that is
-    shared.
+    Polynomials are taken out of both halves, of order 2, and more in runs of more than
+    150 samples, since slow trends are no evidence. Chance is told by time courses with
+    the spectrum of the observed ones, whose cosines have random signs, so noise may be
+    autocorrelated. Components count in their order, as long as p < .05.
 
-    The answer is kept with the model, and in its file; it is computed anew if y, runs,
-    or another number or seed of permutations are given.
+    The answer is kept with the model and in its file, for the default options.
 
     Parameters
     ----------
     aligner : aligner
-        Fitted. A model file brings the answer of the model that was saved. Parcelwise
-        and Searchlight are checked piece by piece.
+        Fitted. Parcelwise and Searchlight are checked piece by piece.
     X : list of arrays, or Study, optional
-        The aligning samples, needed by methods that are no functions of Gram matrices
-        (RobustSRM from a file, Parcelwise, Searchlight); of a Study, y and runs too.
+        The aligning samples, for models from a file, Parcelwise and Searchlight.
     y : list of array-like, optional
         What the aligner was fitted with, where it does not keep it: for
         SemiSupervisedSRM, and for piecewise alignment by labels.
@@ -229,10 +214,14 @@ def alignment_check(
         return AlignmentCheck("the model came without its aligning samples; pass X.")
     given: list[Any] = bases or subjects or []
     lengths = [int(s.n_samples if hasattr(s, "n_samples") else len(s)) for s in given]
-    for name, value in (("y", y), ("runs", runs)):
-        _check_lengths(name, value, lengths)
-    knows = subjects is not None and all(hasattr(s, "labels") for s in subjects)
-    if y is None and knows:
+    for name, own in (("y", y), ("runs", runs)):
+        got = lengths if own is None else [len(np.atleast_1d(part)) for part in own]
+        if got != lengths:
+            raise InputError(
+                f"{name} of alignment_check has {got} entries for the {lengths} "
+                "aligning samples of the subjects. Give one per sample."
+            )
+    if y is None and all(hasattr(s, "labels") for s in subjects or [None]):
         y = _list_unless_missing(aligner._y_of(s) for s in subjects or [])
     if runs is None:
         runs = _list_unless_missing(getattr(s, "runs", None) for s in given)
@@ -254,23 +243,6 @@ def alignment_check(
 def stored_check(aligner: Any) -> AlignmentCheck:
     """Return what is known of a fitted aligner, or check it now."""
     return vars(aligner).get("_check") or alignment_check(aligner)
-
-
-def _check_lengths(name: str, given: Any, lengths: list[int]) -> None:
-    """Refuse what is not one entry per sample of every subject."""
-    if given is None:
-        return
-    if len(given) != len(lengths):
-        raise InputError(
-            f"{name} of alignment_check has {len(given)} entries for {len(lengths)} "
-            "subjects. Give a list for each."
-        )
-    for i, (own, n) in enumerate(zip(given, lengths, strict=True)):
-        if np.ndim(own) == 0 or len(own) != n:
-            raise InputError(
-                f"{name}[{i}] of alignment_check does not have one entry for each of "
-                f"the {n} aligning samples of subject {i}."
-            )
 
 
 def count_holding(
@@ -309,11 +281,7 @@ def count_holding(
 
 
 def _check_halves(
-    codes: list[Codes],
-    runs: list[Any] | None,
-    full: list[Matrix],
-    fit: Any,
-    draws: tuple[int, int],
+    codes: list[Codes], runs: Any, full: list[Matrix], fit: Any, draws: Draws
 ) -> AlignmentCheck:
     folds, features = cross_fit(codes, runs, full, fit)
     test = permutation_test(folds, *draws)
@@ -328,15 +296,8 @@ def _check_halves(
     )
 
 
-# -- pieces of the brain ---------------------------------------------------------------
-
-
 def _check_pieces(
-    aligner: Any,
-    subjects: list[Any],
-    y: list[Any] | None,
-    runs: list[Any] | None,
-    draws: tuple[int, int],
+    aligner: Any, subjects: list[Any], y: Any, runs: Any, draws: Draws
 ) -> AlignmentCheck:
     """Check every piece by itself; the same signs for all, so that they compare."""
     import pandas as pd
@@ -356,19 +317,15 @@ def _check_pieces(
     # all had the same signs: of each draw, the largest statistic of all pieces
     largest = np.max([check._null for check in listed], axis=0)
     p = np.array([check.p_value for check in listed])
-    table = pd.DataFrame(
-        {
-            "n_features": [len(check.p) for check in listed],
-            "agreement": [check.agreement for check in listed],
-            "p": p,
-            "p_max": [p_of(check._statistic, largest) for check in listed],
-            "p_fdr": false_discovery_control(p),
-        },
-        index=pd.Index(
-            [name for name, check in checks.items() if check.available],
-            name=aligner._piece,
-        ),
-    )
+    columns = {
+        "n_features": [len(check.p) for check in listed],
+        "agreement": [check.agreement for check in listed],
+        "p": p,
+        "p_max": [p_of(check._statistic, largest) for check in listed],
+        "p_fdr": false_discovery_control(p),
+    }
+    names = [name for name, check in checks.items() if check.available]
+    table = pd.DataFrame(columns, index=pd.Index(names, name=aligner._piece))
     return AlignmentCheck(
         agreement_cv=table["agreement"].to_numpy(),
         p=table["p_max"].to_numpy(),
@@ -378,22 +335,18 @@ def _check_pieces(
 
 
 def check_local(
-    aligner: Any, X: list[Any], y: Any, runs: list[Any], draws: tuple[int, int]
+    aligner: Any, X: list[Any], y: Any, runs: list[Any], draws: Draws
 ) -> AlignmentCheck:
     """Fit an aligner to one piece of the brain and check it, in a worker."""
-    local, (n_permutations, random_state) = fit_piece(aligner, X, y, runs), draws
+    local = fit_piece(aligner, X, y, runs)
     known = None if hasattr(local, "graph_") else y
-    how: Any = {"n_permutations": n_permutations, "random_state": random_state}
+    how: Any = dict(zip(("n_permutations", "random_state"), draws, strict=True))
     return replace(alignment_check(local, y=known, **how), features=None)
 
 
 def graph_fit(model: Any) -> Matrix:
-    """Return how well each shared feature fits the graph; larger is better.
-
-    These are the eigenvalues, or minus them under an energy, where the problem is one
-    of least eigenvalues.
-    """
-    values = np.asarray(model.eigenvalues_, float)
+    """Return how well each shared feature fits the graph; larger is better."""
+    values = np.asarray(model.eigenvalues_, float)  # the least ones under an energy
     return values if hasattr(model, "shrinkage_") else -values
 
 
@@ -409,9 +362,6 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
                 "be described. Call component_summary before pickling it, or use "
                 "brainweave.save, which keeps the table."
             )
-        if "eigenvalue" in known:  # a file of an older version
-            rest = {name: v for name, v in known.items() if name != "eigenvalue"}
-            known = {"graph_fit": graph_fit(model), **rest}
         return pd.DataFrame(known).rename_axis("component")
     k, graph = model.n_components_, model.graph_
     features = [np.asarray(model._features(i), float) for i in range(len(model.bases_))]
@@ -419,19 +369,14 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
     if graph.groups:
         size = len(graph.groups[0].names)
         agreement = agreement_of_groups(features, _graph_codes(graph), size)
+    known = check.available
     table = {
         "graph_fit": graph_fit(model),
-        "informative": np.arange(k) < model.n_informative_,
+        "informative": check.holds if known else np.arange(k) < model.n_informative_,
         "agreement": agreement,
-        "agreement_cv": nothing,
-        "p": nothing,
+        "agreement_cv": check.agreement_cv if known else nothing,
+        "p": check.p if known else nothing,
     }
-    if check.available:
-        table |= {
-            "informative": check.holds,
-            "agreement_cv": check.agreement_cv,
-            "p": check.p,
-        }
     for i, (basis, feature) in enumerate(zip(model.bases_, features, strict=True)):
         # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
         explained = (feature * basis.gram_times(feature)).sum(axis=0)
@@ -439,9 +384,6 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
         whole = basis.power if basis.energy == 1 else float(basis.spectrum.sum())
         table[f"variance_{i}"] = explained / np.where(norm > 0, norm, 1) / whole
     return pd.DataFrame(table).rename_axis("component")
-
-
-# -- what is known of the samples ------------------------------------------------------
 
 
 def _list_unless_missing(known: Iterable[Any]) -> list[Any] | None:

@@ -1,11 +1,10 @@
 """Samples held out, and how a model of the others maps them.
 
-Any model agrees on the samples it was fitted on, also one of pure noise. So half of the
-aligning samples of every subject are held out, a model of the others maps them, and
-subjects are compared there; then the halves change roles. Slow trends go on from one
-half to the other and are alike in all scans: they are taken out of both. The models of
-the halves come from submatrices of the subjects' Gram matrices: no voxel is read again,
-unless labels have shaped how voxels are scaled. Then those of the half alone must.
+Half of the aligning samples of every subject are held out, a model of the others maps
+them, and subjects are compared there; then the halves change roles. Slow trends go on
+from one half to the other and are alike in all scans: they are taken out of both. The
+models of the halves come from submatrices of the subjects' Gram matrices: no voxel is
+read again, unless labels have shaped how voxels are scaled.
 """
 
 import warnings
@@ -42,10 +41,10 @@ FEW = 20  # held-out samples of which all are judged
 
 
 class Fold(NamedTuple):
-    """Held-out samples that are tested; all but the last have one entry per subject.
+    """Held-out samples that are tested; the first four have one entry per subject.
 
-    Components come in the order of the model of the other half. Rotating them to the
-    full model, which knows the held-out labels, would let these choose what is tested.
+    Components come in the order of the model of the other half: the full model knows
+    the held-out labels, which must not choose what is tested.
     """
 
     rows: Rows  # places in time
@@ -54,9 +53,6 @@ class Fold(NamedTuple):
     stretches: list[Rows]  # the samples of each run
     n_groups: int
     template: Matrix  # of each group and component, the mean of those that aligned
-
-
-# -- halves ----------------------------------------------------------------------------
 
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
@@ -93,10 +89,7 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
 
 
 def _by_run(codes: list[Codes], runs: list[Codes]) -> list[Mask] | None:
-    """Take every other run, or two by two, or early and late ones; None if one has one.
-
-    The first of these ways by which most groups are in both halves.
-    """
+    """Take every other run, two by two, or late ones: where most groups are in both."""
     if min(int(r.max(initial=0)) for r in runs) < 1:
         return None
     best, most = None, -1
@@ -152,8 +145,7 @@ def _cut(groups: Codes, rows: NDArray[np.intp]) -> int:
 def rows_to_test(codes: Codes, rows: NDArray[np.intp], runs: Codes) -> NDArray[np.intp]:
     """Return which held-out rows to test: with a group, and not next to aligning ones.
 
-    Responses are slow: a held-out sample next to an aligning one is half known. Those
-    of another run are not next to it.
+    Responses are slow: a held-out sample next to an aligning one is half known.
     """
     chosen = codes[rows] != NO_GROUP
     n = int(chosen.sum())
@@ -170,14 +162,8 @@ def rows_to_test(codes: Codes, rows: NDArray[np.intp], runs: Codes) -> NDArray[n
     return np.flatnonzero(chosen)
 
 
-# -- slow trends -----------------------------------------------------------------------
-
-
 def stretches_of(codes: Codes, runs: Codes) -> Rows:
-    """Return the samples of each run, or all as one stretch if no run has two groups.
-
-    What is removed from a stretch, and compared within it, is then not the group.
-    """
+    """Return the samples of each run; all as one if no run has two groups."""
     known = codes != NO_GROUP
     own = [np.flatnonzero(runs == run) for run in dict.fromkeys(runs.tolist())]
     if not any(np.unique(codes[rows[known[rows]]]).size > 1 for rows in own):
@@ -213,15 +199,12 @@ def _n_left(stretches: Rows) -> int:
     return sum(len(own) - 1 - _order(len(own)) for own in stretches)
 
 
-# -- folds -----------------------------------------------------------------------------
-
-
 def cross_fit(
     codes: list[Codes], runs: list[Any] | None, full: list[Matrix], fit: Fit
 ) -> tuple[list[Fold], list[Matrix]]:
-    """Hold out either half; return both folds, and features of all samples to look at.
+    """Hold out either half; return both folds, and the features of all samples.
 
-    To look at they are rotated to `full`, those of the model of all samples.
+    The features are rotated to `full`, those of the model of all samples.
     """
     known = None if runs is None else encode_runs(runs)
     halves = halves_of(codes, known)
@@ -240,7 +223,20 @@ def cross_fit(
             out[r] = f @ R
         known_codes = [c[r] for c, r in zip(codes, aligning, strict=True)]
         template = _group_means(_pad(seen, k), known_codes, n_groups)
-        folds.append(_tested(codes, of_run, rows, _pad(new, k), template))
+        chosen = [rows_to_test(*own) for own in zip(codes, rows, of_run, strict=True)]
+        tested = [r[c] for r, c in zip(rows, chosen, strict=True)]
+        pairs = list(zip(of_run, tested, strict=True))
+        # a step in time between runs
+        steps = [np.cumsum(np.diff(of[r], prepend=0) != 0) for of, r in pairs]
+        fold = Fold(
+            rows=[r + s for r, s in zip(tested, steps, strict=True)],
+            features=[f[c] for f, c in zip(_pad(new, k), chosen, strict=True)],
+            codes=[c[r] for c, r in zip(codes, tested, strict=True)],
+            stretches=_all_stretches(codes, of_run, tested),
+            n_groups=n_groups,
+            template=template,
+        )
+        folds.append(fold)
     return folds, features
 
 
@@ -259,30 +255,6 @@ def _group_means(features: list[Matrix], codes: list[Codes], n_groups: int) -> M
     return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
 
 
-def _tested(
-    codes: list[Codes],
-    runs: list[Codes],
-    rows: Rows,
-    features: list[Matrix],
-    template: Matrix,
-) -> Fold:
-    """Return those held-out samples that are tested."""
-    each = list(zip(codes, runs, rows, strict=True))
-    chosen = [rows_to_test(c, r, of) for c, of, r in each]
-    tested = [r[c] for r, c in zip(rows, chosen, strict=True)]
-    breaks = [
-        np.diff(of[r], prepend=0) != 0 for of, r in zip(runs, tested, strict=True)
-    ]
-    return Fold(
-        [r + np.cumsum(new) for r, new in zip(tested, breaks, strict=True)],
-        [f[c] for f, c in zip(features, chosen, strict=True)],
-        [c[r] for c, r in zip(codes, tested, strict=True)],
-        _all_stretches(codes, runs, tested),
-        len(template),
-        template,
-    )
-
-
 def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Rows]:
     each = zip(codes, runs, rows, strict=True)
     return [stretches_of(c[r], of[r]) for c, of, r in each]
@@ -290,17 +262,10 @@ def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Ro
 
 def encode_runs(runs: list[Any]) -> list[Codes] | None:
     """Return the runs of each subject as numbers; None where one is not known."""
-    encoded = []
-    for own in runs:
-        listed = np.asarray(own, dtype=object).tolist()
-        if any(run is None or run != run for run in listed):  # noqa: PLR0124 (NaN)
-            return None
-        order = {run: n for n, run in enumerate(dict.fromkeys(listed))}
-        encoded.append(np.array([order[run] for run in listed], dtype=np.intp))
-    return encoded
+    from pandas import factorize
 
-
-# -- models of a half ------------------------------------------------------------------
+    encoded = [factorize(np.asarray(own, dtype=object))[0] for own in runs]
+    return None if any((codes < 0).any() for codes in encoded) else encoded
 
 
 def select_samples(graph: Graph, rows: Rows) -> Graph:
@@ -334,18 +299,22 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
 ) -> tuple[list[Matrix], list[Matrix]]:
     """Fit a copy of an aligner to some rows of bases; return features of all rows.
 
-    `graph` is that of all samples, for a GDM.
+    The graph is that of all samples, for a GDM.
     """
     model = seeded_copy(aligner, 0)
     each = zip(bases, rows, held_out, stretches, strict=True)
     pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
     params = model.get_params(deep=False)
-    # None: all there are; but of a GDM, as many as hold up, which this tells
-    if graph is not None or params.get("n_components") is not None:
-        most = _n_available(model, halves, graph, list(map(_n_left, stretches)))
-        model.set_params(n_components=k if most is None else min(k, most))
+    if graph is None and params.get("n_components") is not None:
+        for b, own in zip(halves, stretches, strict=True):
+            by_basis = b.energy < 1 or model._needs_eigenbasis
+            most = min(_n_left(own), b.n_voxels - b.constant_voxels.size)
+            k = min(k, b.n_kept if by_basis else most)
+        model.set_params(n_components=k)
     if graph is not None:
+        most = sum(b.n_kept for b in halves) if model._needs_eigenbasis else k
+        model.set_params(n_components=min(k, most))
         # what the name of its graph stands for: weights that it has, a constraint
         known = {"balance": None, "constraint": getattr(aligner, "_constraint", None)}
         named = {name: value for name, value in known.items() if name in params}
@@ -451,20 +420,3 @@ class _Rows:
     def __getitem__(self, key: Any) -> Any:
         found = to_numpy(self.data[:, key[1]])[self.rows]
         return self.change(found).astype(self.dtype, copy=False)
-
-
-def _n_available(
-    model: Any, bases: list[SubjectBasis], graph: Graph | None, left: list[int]
-) -> int | None:
-    """Return how many components the bases can have; None for any number.
-
-    Their samples have `left` dimensions.
-    """
-    if graph is not None:
-        return sum(b.n_kept for b in bases) if model._needs_eigenbasis else None
-    return min(
-        b.n_kept
-        if b.energy < 1 or model._needs_eigenbasis
-        else min(n, b.n_voxels - b.constant_voxels.size)
-        for b, n in zip(bases, left, strict=True)
-    )

@@ -23,6 +23,7 @@ from brainweave.aligners.piecewise.piecewise import (
     Pieces,
     PiecewiseAligner,
     places_per_subject,
+    take_maps,
     voxel_positions,
 )
 
@@ -132,13 +133,8 @@ class Parcelwise(PiecewiseAligner):
 
     Each parcel :math:`p` gets its own fit of an aligner, with maps :math:`W_{ip}`; the
     shared features of a sample are those of all parcels, one after the other,
-
-    .. math:: \bigl( x_{i1} W_{i1}, \dots, x_{iP} W_{iP} \bigr),
-
-    so that no feature mixes voxels of different parcels, and large brains become many
-    small problems. The map of a subject is block diagonal. ``predict_subject`` and
-    ``inverse_transform`` give whole-brain voxel patterns, which other packages call a
-    piecewise alignment.
+    :math:`( x_{i1} W_{i1}, \dots, x_{iP} W_{iP} )`: the map of a subject is block
+    diagonal. Other packages call this a piecewise alignment.
 
     Parameters
     ----------
@@ -149,8 +145,7 @@ class Parcelwise(PiecewiseAligner):
         A label per voxel, the same for all subjects or one array per subject (then
         parcels are matched by label, and voxel counts may differ). Or an atlas image
         (nibabel; also what nilearn's fetchers give), for subjects that know their
-        volume: each voxel gets the label at its position, nearest neighbour. 0, None
-        and the empty string are background.
+        volume. 0, None and the empty string are background.
     min_voxels : int, default=2
         Parcels with fewer voxels in any subject are skipped.
     n_jobs : int, optional
@@ -172,16 +167,14 @@ class Parcelwise(PiecewiseAligner):
     feature_parcels_ : ndarray of shape (n_components,)
         The label of the parcel that each shared feature belongs to.
     skipped_ : dict
-        Label of each skipped parcel, and why: too few voxels, constant ones, or another
-        error of the aligner.
+        Label of each skipped parcel, and why.
     aligners_ : list
         What a new subject joins, one per parcel.
 
     Notes
     -----
-    Time and memory are those of the aligner, summed over parcels; beside the data, one
-    parcel of all subjects is held at a time per job. Voxels outside all parcels have no
-    weight, and ``inverse_transform`` gives their mean.
+    Time and memory are those of the aligner, summed over parcels. Voxels outside all
+    parcels have no weight, and ``inverse_transform`` gives their mean.
 
     References
     ----------
@@ -219,20 +212,18 @@ class Parcelwise(PiecewiseAligner):
         return Pieces(names, [_voxels_of_parcels(names, part) for part in labels])
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        names, columns = pieces
-        kept = dict(fits)
-        self.parcels_ = [names[k] for k in kept]
-        self.aligners_ = [local.aligner for local in kept.values()]
-        self.n_features_ = [local.maps[0].n_components for local in kept.values()]
+        parts: list[list[Any]] = [[] for _ in settings]
+        self.parcels_, self.aligners_, self.n_features_ = [], [], []
+        for k, local in fits:
+            for own, at, m in zip(parts, pieces.columns, take_maps(local), strict=True):
+                own.append((at[k], m, m.n_components))
+            self.parcels_.append(pieces.names[k])
+            self.aligners_.append(local)
+            self.n_features_.append(parts[0][-1][-1])
         self.feature_parcels_ = np.repeat(np.array(self.parcels_), self.n_features_)
         self.n_components_ = sum(self.n_features_)
-        self.maps_ = []
-        for i, (own, of_map) in enumerate(zip(columns, settings, strict=True)):
-            parts: list[Any] = [
-                (own[k], local.maps[i], local.maps[0].n_components)
-                for k, local in kept.items()
-            ]
-            self.maps_.append(ParcelwiseMap(parts, **of_map))
+        pairs = zip(parts, settings, strict=True)
+        self.maps_ = [ParcelwiseMap(own, **of_map) for own, of_map in pairs]
 
     def fit_new_subject(
         self, X: Any, y: Any = None, *, parcels: Any = None
@@ -241,10 +232,8 @@ class Parcelwise(PiecewiseAligner):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_voxels), or a Subject
-            Samples of the new subject.
-        y : array-like, optional
-            What is known of them, as in :meth:`fit`.
+        X, y
+            Samples of the new subject, and what is known of them.
         parcels : array of shape (n_voxels,), or image, optional
             Its parcels; needed if those of the others differ from subject to subject.
 
@@ -280,22 +269,6 @@ class Parcelwise(PiecewiseAligner):
             yield "has parcels that do not fit together"
         if sum(self.n_features_) != self.n_components_:
             yield "has parcels whose features do not add up"
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Name the shared features by parcel and number: parcel3_0, parcel3_1, ...
-
-        Parameters
-        ----------
-        input_features : None
-            Not used; scikit-learn passes it.
-        """
-        check_is_fitted(self, "maps_")
-        names = [
-            f"parcel{label}_{k}"
-            for label, count in zip(self.parcels_, self.n_features_, strict=True)
-            for k in range(count)
-        ]
-        return np.array(names, dtype=object)
 
 
 def _voxels_of_parcels(names: list[Any], labels: NDArray[Any]) -> list[Columns]:

@@ -5,7 +5,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, closing, nullcontext
-from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +14,7 @@ from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._core.arrays import column_chunks, ops_for, samples_of, to_numpy
+from brainweave._core.arrays import column_chunks, ops_for, to_numpy
 from brainweave._core.exceptions import (
     InputError,
     SkippedWarning,
@@ -32,7 +31,6 @@ from brainweave._core.validation import (
 from brainweave._core.workers import WarningCollector, blas_threads, on_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.signatures import N_SIGNATURES, signed_sums
 
 Columns = NDArray[np.intp]
@@ -45,21 +43,18 @@ LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 _COLLECTOR = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
-NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_", "_aligning_y")
+NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
 
 
-# -- where the voxels of each subject are ----------------------------------------------
+def _depth(value: Any) -> int:
+    if isinstance(value, (list, tuple)):
+        return 1 + (_depth(value[0]) if value else 0)
+    return int(getattr(value, "ndim", 0))
 
 
 def _is_per_subject(value: Any, *, depth: int) -> bool:
     """Whether a value is a list of things that have as many dimensions as depth."""
-
-    def depth_of(value: Any) -> int:
-        if isinstance(value, (list, tuple)):
-            return 1 + (depth_of(value[0]) if value else 0)
-        return int(getattr(value, "ndim", 0))
-
-    return isinstance(value, (list, tuple)) and depth_of(value) > depth
+    return isinstance(value, (list, tuple)) and _depth(value) > depth
 
 
 # places of voxels, and whether they are given subject by subject
@@ -101,16 +96,6 @@ def voxel_positions(space: Any, name: str, remedy: str) -> Positions:
     return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
 
 
-# -- one piece, in a worker ------------------------------------------------------------
-
-
-class LocalFit(NamedTuple):
-    """What was learned on a piece: an aligner that others can join, and maps."""
-
-    aligner: Any
-    maps: list[SubjectMap]
-
-
 class Pieces(NamedTuple):
     """The pieces of the brain: their names, and per subject the voxels of each."""
 
@@ -118,7 +103,7 @@ class Pieces(NamedTuple):
     columns: list[list[Columns]]
 
 
-Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
+Fits = Iterable[tuple[int, Any]]  # number of a piece and its aligner, as they come
 
 
 def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
@@ -132,19 +117,21 @@ def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) 
     return local.fit(X, y)
 
 
-def fit_local(
-    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
-) -> LocalFit:
-    """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
+def fit_local(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
+    """Fit a copy of an aligner to one piece, and drop what holds the data."""
     local = fit_piece(aligner, X, y, runs)
-    maps = [m.detach() for m in local.maps_]
-    for m in maps:
+    local.maps_ = [m.detach() for m in local.maps_]
+    for m in local.maps_:
         m.signatures = None  # those of whole samples are kept with the whole map
-    light = copy(local)
     for name in NOT_FOR_NEW_SUBJECTS:
-        light.__dict__.pop(name, None)
-    light.maps_ = []
-    return LocalFit(light, maps)
+        local.__dict__.pop(name, None)
+    return local
+
+
+def take_maps(local: Any) -> list[SubjectMap]:
+    """Take the maps from a local aligner; new subjects can still join it."""
+    maps, local.maps_ = local.maps_, []
+    return list(maps)
 
 
 def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
@@ -153,22 +140,17 @@ def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
     return joined.detach()
 
 
-class Outcome(NamedTuple):
-    """A result, or why there is none, and the warnings on the way."""
+def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Run one piece on one thread, so that n_jobs cannot change a bit of the result.
 
-    result: Any
-    reason: str | None
-    warned: list[tuple[type[Warning], str]]
-
-
-def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
-    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # another process does not collect warnings yet, and BLAS has its threads
+    Return the result, or None and why there is none; and the warnings on the way.
+    """
+    # in another process warnings are not collected yet, and BLAS has its threads
     with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
-            return Outcome(function(*arguments), None, warned)
+            return function(*arguments), None, warned
         except LOCAL_ERRORS as error:
-            return Outcome(None, str(error), warned)
+            return None, str(error), warned
 
 
 def _catch_warnings() -> AbstractContextManager[None]:
@@ -176,9 +158,6 @@ def _catch_warnings() -> AbstractContextManager[None]:
     main = threading.current_thread() is threading.main_thread()
     can = main and not _COLLECTOR.is_installed
     return _COLLECTOR.installed() if can else nullcontext()
-
-
-# -- all pieces ------------------------------------------------------------------------
 
 
 class PieceLog:
@@ -189,37 +168,33 @@ class PieceLog:
         self.skipped: dict[Any, str] = {}
         self._warned: dict[type[Warning], dict[Any, str]] = {}
 
-    def add(self, name: Any, outcome: Outcome) -> None:
-        """Record an outcome."""
+    def add(self, name: Any, reason: str | None, warned: Iterable[Any] = ()) -> None:
+        """Record why a piece was skipped, if it was, and what was warned of."""
         self.total += 1
-        if outcome.reason is not None:
-            self.skipped[name] = outcome.reason
-        for category, text in outcome.warned:
+        if reason is not None:
+            self.skipped[name] = reason
+        for category, text in warned:
             self._warned.setdefault(category, {}).setdefault(name, text)
 
-    def _example(self, texts: dict[Any, str]) -> str:
+    def _tell(self, start: str, texts: dict[Any, str]) -> str:
         name, text = next(iter(texts.items()))
-        return f"{self.what.capitalize()} {name}: {text}"
+        counted = start.format(f"{self.total} {self.what}s")
+        return f"{counted} {self.what.capitalize()} {name}: {text}"
 
     def check_some_left(self) -> None:
         """Refuse if nothing could be aligned."""
         if self.skipped and len(self.skipped) == self.total:
             raise InputError(
-                f"None of the {self.total} {self.what}s could be aligned. "
-                f"{self._example(self.skipped)}"
+                self._tell("None of the {} could be aligned.", self.skipped)
             )
 
     def warn(self) -> None:
         """Warn once of each kind."""
-        if self.skipped:
-            warn_user(
-                f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
-                f"see skipped_. {self._example(self.skipped)}",
-                SkippedWarning,
-            )
+        if n := len(self.skipped):
+            start = f"{n} of {{}} were skipped; see skipped_."
+            warn_user(self._tell(start, self.skipped), SkippedWarning)
         for category, texts in self._warned.items():
-            count = f"In {len(texts)} of {self.total} {self.what}s."
-            warn_user(f"{count} {self._example(texts)}", category)
+            warn_user(self._tell(f"In {len(texts)} of {{}}.", texts), category)
 
 
 @dataclass(eq=False, repr=False)
@@ -247,10 +222,7 @@ class PiecewiseAligner(BaseAligner):
 
     @abstractmethod
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        """Make the maps, and set what was learned; fits come one by one, in order.
-
-        Settings are those of each subject's map, by :func:`read_map_settings`.
-        """
+        """Make the maps, and set what was learned; fits come one by one, in order."""
 
     def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         if not isinstance(self.aligner, BaseAligner):
@@ -262,17 +234,13 @@ class PiecewiseAligner(BaseAligner):
 
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
-        self._aligning_subjects = subjects
         spaces = [getattr(s, "space", None) for s in subjects]
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
-        log = PieceLog(self._piece)
-        runs = [getattr(s, "runs", None) for s in subjects]
-        # closed also after an error, which would keep the generator alive with its
-        # traceback, and warnings caught
+        log, runs = PieceLog(self._piece), [getattr(s, "runs", None) for s in subjects]
         fitted = self._each_piece(fit_local, pieces, arrays, log, y, runs)
-        with closing(fitted) as fits:
+        with closing(fitted) as fits:  # an error would keep it alive, catching warnings
             self._combine(pieces, fits, settings)
         self.skipped_ = log.skipped
         log.warn()
@@ -286,21 +254,19 @@ class PiecewiseAligner(BaseAligner):
         log: PieceLog,
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
-        """Yield what a function finds in the pieces, by number, in order.
+        """Yield what ``function(aligner, voxels, *arguments)`` finds in the pieces.
 
-        It gets the aligner of the pieces, the voxels of one, and the arguments. Pieces
-        in which it fails are left to the log.
+        Pieces in which it fails are left to the log.
         """
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
         (names, columns), numbers = pieces, []
         for k, name in enumerate(names):
-            sizes = [own[k].size for own in columns]
-            i = int(np.argmin(sizes))
-            if sizes[i] < least:
-                reason = f"X[{i}] has {sizes[i]} voxel(s) in it, fewer than "
-                log.add(name, Outcome(None, f"{reason}min_voxels={least}.", []))
-            else:
+            size, i = min((own[k].size, i) for i, own in enumerate(columns))
+            if size >= least:
                 numbers.append(k)
+                continue
+            few = f"X[{i}] has {size} voxel(s) in it, fewer than min_voxels={least}."
+            log.add(name, few)
         pairs = list(zip(arrays, columns, strict=True))
         tasks = (
             (self.aligner, [x[:, own[k]] for x, own in pairs], *arguments)
@@ -316,10 +282,9 @@ class PiecewiseAligner(BaseAligner):
         names: list[Any],
         columns_of: Callable[[int, Any], list[Columns]],
     ) -> tuple[list[Columns], dict[int, SubjectMap], MapSettings]:
-        """Let a new subject join the aligners, which are of the pieces of some numbers.
+        """Let a new subject join the aligners of the pieces of some numbers.
 
-        Return its columns, a map per piece that it can join, and the settings of its
-        map.
+        Return its columns, its map by piece, and the settings of its whole map.
         """
         samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
         columns = columns_of(int(samples.shape[1]), space)
@@ -341,9 +306,9 @@ class PiecewiseAligner(BaseAligner):
         tasks: Iterable[tuple[Any, ...]],
         log: PieceLog,
     ) -> Generator[tuple[int, Any]]:
-        """Apply a function to pieces, in threads; yield number and result, in order.
+        """Apply a function to pieces, in threads or by the configured joblib backend.
 
-        Inside ``joblib.parallel_config`` the configured backend is used.
+        Yield the number of each piece and its result, in order.
         """
         n_jobs = check_n_jobs(self.n_jobs)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
@@ -356,11 +321,11 @@ class PiecewiseAligner(BaseAligner):
             calls = ((function, *task) for task in tasks)
             outcomes = on_workers(try_piece, calls, n_jobs)
             try:
-                for k, outcome in zip(numbers, outcomes, strict=True):
+                for k, (result, *told) in zip(numbers, outcomes, strict=True):
                     tick()
-                    log.add(names[k], outcome)
-                    if outcome.reason is None:
-                        yield k, outcome.result
+                    log.add(names[k], *told)
+                    if told[0] is None:
+                        yield k, result
             finally:
                 # after an error joblib would warn of pieces that were fitted in vain
                 with warnings.catch_warnings():
@@ -377,10 +342,6 @@ class PiecewiseAligner(BaseAligner):
     def _joined_by(self, y: Any = None) -> set[str]:
         return self.aligner._joined_by(y)
 
-    def _aligning_samples(self) -> list[Any]:
-        known = self.__dict__.get("_aligning_subjects")
-        return [None] if known is None else [samples_of(s) for s in known]
-
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return what :meth:`transform` gives for the same samples."""
         return self.fit(X, y).transform(X)
@@ -388,19 +349,13 @@ class PiecewiseAligner(BaseAligner):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle everything but a progress callback, which belongs to its session."""
         state = super().__getstate__()
-        if callable(state.get("progress")):
-            state = {**state, "progress": False}
-        return state
+        return {**state, "progress": False} if callable(self.progress) else state
 
 
 def read_samples(subject: Any, name: str) -> Any:
     """Return the samples of a subject, refusing what has no voxels or shape."""
-    if isinstance(subject, SubjectBasis):
-        raise TypeError(
-            f"{name} is a SubjectBasis of all voxels; pieces need the samples x voxels "
-            "themselves. Pass the array."
-        )
-    samples = subject.data() if hasattr(subject, "labels") else subject
+    own = hasattr(subject, "labels") and hasattr(subject, "data")
+    samples = subject.data() if own else subject
     check_shape(samples, name)
     return samples
 

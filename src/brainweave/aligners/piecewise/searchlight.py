@@ -30,6 +30,7 @@ from brainweave.aligners.piecewise.piecewise import (
     PiecewiseAligner,
     Positions,
     places_per_subject,
+    take_maps,
     voxel_positions,
 )
 
@@ -57,10 +58,7 @@ class SearchlightMap(WeightMap):
 
 
 class BlockPattern:
-    """The entries of a sparse matrix that blocks reach, blocks being neighbourhoods.
-
-    Block k has the rows ``rows[k]`` and the columns ``columns[k]``.
-    """
+    """The entries of a sparse matrix that blocks ``rows[k]`` x ``columns[k]`` reach."""
 
     def __init__(
         self, rows: list[Columns], columns: list[Columns], shape: tuple[int, int]
@@ -87,52 +85,48 @@ class BlockPattern:
             self._last = k, np.searchsorted(self._flat, flat.ravel())
         return self._last[1]
 
-
-class BlockAverage:
-    """Adds up blocks, and divides each column by the number that reached it.
-
-    So each target voxel gets the average of its neighbourhoods, however many.
-    """
-
-    def __init__(self, pattern: BlockPattern) -> None:
-        self.pattern = pattern
-        self.data: Any = None
-        self.counts = np.zeros(pattern.shape[1], dtype=np.int64)
-
-    def add(self, k: int, block: NDArray[Any]) -> None:
-        """Add the block of one neighbourhood."""
-        if self.data is None:
-            self.data = np.zeros(self.pattern.indices.size, block.dtype)
-        self.data[self.pattern.entries_of(k)] += block.ravel()
-        self.counts[self.pattern.columns[k]] += 1
-
-    def matrix(self) -> scipy.sparse.csr_array:
-        """Return the average."""
-        at, counts = self.pattern, self.counts
+    def average(self, sums: NDArray[Any], blocks: list[int]) -> scipy.sparse.csr_array:
+        """Divide each column of summed blocks by the number of those that reach it."""
+        counts = count_blocks(self.columns, blocks, self.shape[1])
         share = np.divide(1, counts, where=counts > 0, out=0.0 * counts)
-        data = self.data * share[at.indices].astype(self.data.dtype)
-        matrix = scipy.sparse.csr_array((data, at.indices, at.indptr), at.shape)
-        matrix = matrix.copy()  # the pattern is shared
+        data = sums * share[self.indices].astype(sums.dtype)
+        # a copy, since the pattern is shared
+        matrix = scipy.sparse.csr_array((data, self.indices, self.indptr), self.shape)
+        matrix = matrix.copy()
         matrix.eliminate_zeros()
         return matrix
 
 
+def count_blocks(columns: list[Columns], blocks: list[int], n: int) -> NDArray[np.intp]:
+    """Count the blocks that reach each of n columns."""
+    return np.bincount(np.concatenate([columns[k] for k in blocks]), minlength=n)
+
+
 class MapBuilder:
-    """Turns the local maps of one subject, forth and back, into its whole-brain map."""
+    """Sums the local maps of one subject, forth and back, to its whole-brain map."""
 
     def __init__(self, own: list[Columns], forth: BlockPattern, back: BlockPattern):
         self.own, self.scale = own, np.full(forth.shape[0], np.inf)
-        self.weights, self.patterns = BlockAverage(forth), BlockAverage(back)
+        self.patterns, self.sums = (forth, back), [np.empty(0), np.empty(0)]
+        self.blocks: list[int] = []
 
     def add(self, k: int, local: SubjectMap, reference: SubjectMap) -> None:
         """Add one neighbourhood, through its shared space, in both directions."""
-        self.weights.add(k, local.weights @ reference.patterns)
-        self.patterns.add(k, reference.weights @ local.patterns)
+        forth = local.weights @ reference.patterns
+        back = reference.weights @ local.patterns
+        for i, (pattern, block) in enumerate(
+            zip(self.patterns, (forth, back), strict=True)
+        ):
+            if not self.blocks:
+                self.sums[i] = np.zeros(pattern.indices.size, block.dtype)
+            self.sums[i][pattern.entries_of(k)] += block.ravel()
+        self.blocks.append(k)
         self.scale[self.own[k]] = local.scale
 
     def build(self, settings: MapSettings) -> SearchlightMap:
-        """Return the map."""
-        weights, patterns = self.weights.matrix(), self.patterns.matrix()
+        """Return the map: of each target voxel, the average of its neighbourhoods."""
+        pairs = zip(self.patterns, self.sums, strict=True)
+        weights, patterns = (p.average(sums, self.blocks) for p, sums in pairs)
         return SearchlightMap(
             weights=weights, patterns=patterns, scale=self.scale, **settings
         )
@@ -161,14 +155,12 @@ class Searchlight(PiecewiseAligner):
 
     .. math:: T_i[\cdot, u] = \frac{1}{n_u} \sum_{s \ni u} (W_{is} P_{rs})[\cdot, u],
 
-    so that values do not grow with the number of neighbourhoods. The shared features
-    are the standardised voxels of the reference: local structure stays where it is.
+    and the shared features are the standardised voxels of the reference.
 
     Parameters
     ----------
     aligner : aligner
-        Fitted anew to each neighbourhood; its kernel must be linear. Its parameters can
-        be set through this one, as in ``set_params(aligner__n_components=5)``.
+        Fitted anew to each neighbourhood; its kernel must be linear.
     radius : float, optional
         Neighbourhoods are all voxels within this distance of a centre, in the units of
         the coordinates (mm for volumes).
@@ -200,25 +192,22 @@ class Searchlight(PiecewiseAligner):
         Number of each skipped neighbourhood, and why.
     n_searchlights_ : int
         Neighbourhoods that were aligned.
-    neighborhoods_ : list of ndarray
-        The neighbourhoods in the reference.
-    centers_ : ndarray or None
-        Positions of the centres, if there was a radius.
+    neighborhoods_, centers_
+        The neighbourhoods in the reference, and where their centres are, if there was a
+        radius.
     joinable_, aligners_, reference_maps_ : list
         Numbers of the neighbourhoods that a new subject can join, what it joins there,
         and the local map of the reference; empty without ``keep_local``.
 
     Notes
     -----
-    With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory
-    for pairs of voxels that are neighbours' neighbours; they are summed as they come,
-    in place. The fits take what the aligner takes, N times.
+    With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory;
+    the fits take what the aligner takes, N times.
 
     References
     ----------
-    Guntupalli, J. S., Hanke, M., Halchenko, Y. O., Connolly, A. C., Ramadge, P. J., &
-    Haxby, J. V. (2016). A model of representational spaces in human cortex. Cerebral
-    Cortex 26.
+    Guntupalli, J. S., et al. (2016). A model of representational spaces in human
+    cortex. Cerebral Cortex 26.
 
     Examples
     --------
@@ -257,8 +246,6 @@ class Searchlight(PiecewiseAligner):
     reference: int = 0
     keep_local: bool = True
 
-    # -- fitting -----------------------------------------------------------------------
-
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
         ref = check_subject_number("reference", self.reference, n, owner=owner)
@@ -288,22 +275,21 @@ class Searchlight(PiecewiseAligner):
         _, columns = pieces
         ref, sizes = self.reference, [of_map["mean"].size for of_map in settings]
         builders = map_builders(columns, sizes, columns[ref], sizes[ref])
-        self.n_searchlights_, self.neighborhoods_ = 0, columns[ref]
+        self.neighborhoods_, self.n_components_ = columns[ref], sizes[ref]
         self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
-            self.n_searchlights_ += 1
-            for builder, m in zip(builders, local.maps, strict=True):
-                builder.add(k, m, local.maps[ref])
+            maps = take_maps(local)
+            for builder, m in zip(builders, maps, strict=True):
+                builder.add(k, m, maps[ref])
             if self.keep_local:
                 self.joinable_.append(k)
-                self.aligners_.append(local.aligner)
-                self.reference_maps_.append(local.maps[ref])
-        self.coverage_ = builders[ref].weights.counts
+                self.aligners_.append(local)
+                self.reference_maps_.append(maps[ref])
+        aligned = builders[ref].blocks
+        self.n_searchlights_ = len(aligned)
+        self.coverage_ = count_blocks(columns[ref], aligned, sizes[ref])
         pairs = zip(builders, settings, strict=True)
         self.maps_ = [builder.build(of_map) for builder, of_map in pairs]
-        self.n_components_ = sizes[ref]
-
-    # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(
         self,
@@ -317,10 +303,8 @@ class Searchlight(PiecewiseAligner):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_voxels), or a Subject
-            Samples of the new subject.
-        y : array-like, optional
-            What is known of them, as in :meth:`fit`.
+        X, y
+            Samples of the new subject, and what is known of them.
         neighborhoods, coordinates : optional
             Those of the new subject, if its voxels are not those of the reference.
 
@@ -338,35 +322,33 @@ class Searchlight(PiecewiseAligner):
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
+            known, owner = self.neighborhoods_, self._owner
             if neighborhoods is not None:
-                (own,) = given_neighborhoods([neighborhoods], [n], owner=self._owner)
-            elif self.centers_ is not None and (coordinates is not None or space):
-                (at,) = coordinates_per_subject(
-                    coordinates, [n], [space], owner=self._owner
-                )
-                own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
-            elif n == self.n_components_:
-                own = self.neighborhoods_
-            else:
-                raise InputError(
-                    f"The new subject has {n} voxels, the reference "
-                    f"{self.n_components_}: pass its coordinates, or its neighborhoods."
-                )
-            if len(own) != len(self.neighborhoods_):
-                raise InputError(
-                    f"The new subject has {len(own)} neighborhoods, the others "
-                    f"{len(self.neighborhoods_)}; they must correspond one by one."
-                )
-            return own
+                (own,) = given_neighborhoods([neighborhoods], [n], owner=owner)
+                if len(own) != len(known):
+                    raise InputError(
+                        f"The new subject has {len(own)} neighborhoods, the others "
+                        f"{len(known)}; they must correspond one by one."
+                    )
+                return own
+            if self.centers_ is not None and (coordinates is not None or space):
+                (at,) = coordinates_per_subject(coordinates, [n], [space], owner=owner)
+                return neighborhoods_within(at, self.centers_, float(self.radius or 0))
+            if n == self.n_components_:
+                return known
+            raise InputError(
+                f"The new subject has {n} voxels, the reference {self.n_components_}: "
+                "pass its coordinates, or its neighborhoods."
+            )
 
-        names, reference = list(range(len(self.neighborhoods_))), self.reference_maps_
-        own, maps, settings = self._join_pieces(X, y, self.joinable_, names, columns_of)
-        (builder,) = map_builders(
-            *([own], [settings["mean"].size], self.neighborhoods_, self.n_components_)
-        )
-        for k, known in zip(self.joinable_, reference, strict=True):
+        common, numbers = self.neighborhoods_, list(range(len(self.neighborhoods_)))
+        found = self._join_pieces(X, y, self.joinable_, numbers, columns_of)
+        own, maps, settings = found
+        n_voxels, n_common = [settings["mean"].size], self.n_components_
+        (builder,) = map_builders([own], n_voxels, common, n_common)
+        for k, reference in zip(self.joinable_, self.reference_maps_, strict=True):
             if k in maps:
-                builder.add(k, maps[k], known)
+                builder.add(k, maps[k], reference)
         return builder.build(settings)
 
     def _misfits(self) -> Iterator[str]:
@@ -381,16 +363,13 @@ class Searchlight(PiecewiseAligner):
             yield "has other centers than neighborhoods"
 
 
-# -- neighbourhoods --------------------------------------------------------------------
-
-
 def neighborhoods_within(
     coordinates: Positions, centers: Positions, radius: float
 ) -> list[Columns]:
     """Return the voxels within a radius of each centre, sorted."""
-    tree = cKDTree(coordinates)
     # a hair more, so that rounding does not decide over voxels on the sphere
-    found = tree.query_ball_point(centers, radius * (1 + 1e-9), return_sorted=True)
+    radius *= 1 + 1e-9
+    found = cKDTree(coordinates).query_ball_point(centers, radius, return_sorted=True)
     return [np.asarray(voxels, dtype=np.intp) for voxels in found]
 
 
@@ -398,28 +377,25 @@ def given_neighborhoods(
     given: Any, n_voxels: list[int], *, owner: str
 ) -> list[list[Columns]]:
     """Return a list of neighbourhoods per subject, from one for all or one for each."""
+
+    def checked(own: Any, v: int) -> list[Columns]:
+        named = ((f"neighborhood {k}", part) for k, part in enumerate(own))
+        return [np.unique(check_indices(*part, v, what="voxel")) for part in named]
+
     n = len(n_voxels)
-    if PER_SUBJECT["neighborhoods"](given):
-        listed = one_per_subject("neighborhoods", given, n, owner=owner)
-    elif len(set(n_voxels)) > 1:
-        raise InputError(
-            f"One list of neighborhoods serves subjects with the same voxels; these "
-            f"have {n_voxels}. Give one list per subject."
-        )
-    else:
-        listed = [given]
-    lists = [
-        [
-            np.unique(check_indices(f"neighborhood {k}", part, v, what="voxel"))
-            for k, part in enumerate(own)
-        ]
-        for own, v in zip(listed, n_voxels, strict=False)
-    ]
-    lists = lists if len(lists) == n else lists * n
-    counts = [len(part) for part in lists]
+    if not PER_SUBJECT["neighborhoods"](given):
+        if len(set(n_voxels)) > 1:
+            raise InputError(
+                f"The subjects have {n_voxels} voxels, but one list of neighborhoods. "
+                "Give one list per subject."
+            )
+        return [checked(given, n_voxels[0])] * n
+    listed = one_per_subject("neighborhoods", given, n, owner=owner)
+    lists = [checked(own, v) for own, v in zip(listed, n_voxels, strict=True)]
+    counts = [len(own) for own in lists]
     if len(set(counts)) > 1:
         raise InputError(
-            f"The subjects have {counts} neighborhoods; they must correspond one by "
+            f"The subjects have {counts} neighborhoods, which must correspond one by "
             "one."
         )
     return lists
@@ -430,8 +406,7 @@ def coordinates_per_subject(
 ) -> list[Positions]:
     """Return the positions of each subject's voxels, as given or from its volume.
 
-    Those of subjects with the same voxels are the same array, so that neighbourhoods
-    are found once.
+    Subjects with the same voxels share an array, so neighbourhoods are found once.
     """
     if coordinates is None:
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of volumes."

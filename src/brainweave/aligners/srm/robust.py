@@ -13,7 +13,7 @@ and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -45,8 +45,7 @@ WELL_CONDITIONED = {"float64": 1e-8, "float32": 1e-4}
 SETTLED = 1e-5  # change of a sample's response, relative to it, that ends the passes
 
 
-@dataclass(frozen=True)
-class VoxelReader:
+class VoxelReader(NamedTuple):
     """A way to read one subject's standardised voxels again and again."""
 
     read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
@@ -84,8 +83,7 @@ def update_map(
 ) -> float:
     """Turn W, in place, to the polar factor of ``(X - S).T @ target``.
 
-    S is the best one for the W and R given; the objective there is returned, if it is
-    to be measured.
+    S is the best one for the W and R given; return the objective there, if asked.
     """
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
@@ -140,20 +138,11 @@ class RobustMap(WeightMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
-        _, R = self._respond(Z, name)
-        return as_kind_of(Z, R)
-
-    def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
-        """Return what of the samples is individual, standardised, samples x voxels."""
-        voxels, R = self._respond(Z, name)
-        return individual_term(voxels, self.weights, R, self.lam)
-
-    def _respond(self, Z: Any, name: str) -> tuple[VoxelReader, Matrix]:
         Z = check_samples(Z, self.n_voxels, name)
         voxels = VoxelReader(lambda: self._standardized(Z), ops_for(Z))
         R = self.responses(voxels, Z.shape[0])
         refuse_non_finite(R, name)
-        return voxels, R
+        return as_kind_of(Z, R)
 
     def responses(self, voxels: VoxelReader, n_samples: int) -> Matrix:
         """Return the robust responses of samples: the best ones for this map alone.
@@ -207,38 +196,26 @@ class RobustSRM(FromRandomStart):
         Infinity leaves no individual term. BrainIAK's ``gamma``.
     max_iter : int, default=100
         Most rounds.
-    tol : float, default=1e-5
-        Stop once a round changes the objective by less than this share of all that was
-        gained; 0 does all ``max_iter`` rounds.
-    energy : float in (0, 1], or one per subject, default=1
-        Share of the summed singular values that each subject keeps; the model is of the
-        samples without the rest.
-    init, standardize, random_state, n_jobs
+    tol, init, energy, standardize, random_state, n_jobs
         As in :class:`DetSRM`.
 
     Attributes
     ----------
     maps_ : list of RobustMap
-        One map per subject, with orthonormal weights. Their ``individual(Z)`` gives the
-        individual term of other samples.
+        One map per subject, with orthonormal weights.
     individual_ : list of sparse arrays of shape (n_samples, n_voxels_i)
         :math:`S_i` of the aligning samples, on standardised voxels.
     shared_response_ : ndarray of shape (n_samples, K)
         R, columns in order of decreasing variance, signs fixed.
-    objective_history_ : list of float
-        The objective at the start, without individual terms, and after each round.
-    n_iter_ : int
-        Rounds done.
-    converged_ : bool
-        Whether the objective settled.
+    objective_history_, n_iter_, converged_
+        As in :class:`DetSRM`, by rounds; the start is without individual terms.
 
     Notes
     -----
     With M subjects, n samples and v voxels a round takes O(M n v K) in two passes over
-    chunks of voxels; memory is O(v K) a subject beside one chunk, until the individual
-    terms are made: 12 bytes per entry that is not zero (8 in float32). ``transform``
-    follows the publication: new samples are freed from their individual part, with the
-    map fixed, by alternation, which may take as many passes as ``max_iter``.
+    chunks of voxels; memory is O(v K) a subject beside one chunk, and 12 bytes per
+    entry of the individual terms. ``transform`` follows the publication: new samples
+    are freed from their individual part, in at most ``max_iter`` passes.
 
     References
     ----------
@@ -268,10 +245,6 @@ class RobustSRM(FromRandomStart):
     _stored: ClassVar[dict[str, Any]] = {"individual_": None}  # as large as the data
     _solution_name = ""  # nothing beside the maps
     _needs_eigenbasis = False
-
-    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        super()._check_subjects(subjects, y)
-        self._bound()
 
     def _bound(self) -> float:
         hint = "The larger, the sparser the individual terms."
@@ -325,7 +298,8 @@ class RobustSRM(FromRandomStart):
         return R.astype(basis.dtype, copy=False)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
-        target, bound = self.shared_response_[y], self._bound()
+        self._check_rows(basis)
+        target, bound = self.shared_response_, self._bound()
         W, voxels = basis.combine(basis.restrict(target)), _aligning_voxels(basis)
         orthonormalize(W)
         step = partial(update_map, voxels, W, target, target, bound=bound, measure=True)

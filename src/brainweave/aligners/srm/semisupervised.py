@@ -7,10 +7,9 @@ majorised at :math:`Q` by a linear function whose minimum is the polar factor of
 :math:`\tau Q - \nabla`: no step can rise, and :math:`\tau` is found by trial.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -21,8 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels, encode_new_labels
-from brainweave._core.validation import check_indices, check_number
+from brainweave._core.validation import check_number
 from brainweave._core.workers import subject_threads
+from brainweave.aligners.base import Who
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
@@ -35,7 +35,7 @@ from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import NO_GROUP
 
-INNER_STEPS = 10  # of each map, in each round
+INNER_STEPS = 10  # of each map per round
 MOST_TRIALS = 60  # doublings of tau; far more than any data need
 
 
@@ -57,21 +57,16 @@ class SubjectTerms:
         self.label_weight = self.alpha / self.gamma / max(len(self.codes), 1)
 
 
-@dataclass(frozen=True)
-class Classifier:
+class Classifier(NamedTuple):
     """Multinomial logistic classifier: ``features @ theta + bias`` are its logits."""
 
     theta: Matrix
     bias: Matrix
 
-    def log_probabilities(self, features: Matrix) -> Matrix:
-        """Return the log-probability of each class, (n_samples, n_classes)."""
-        return np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
-
     def losses(self, features: Matrix, codes: Codes) -> tuple[Matrix, Matrix]:
         """Return the loss of each sample, and its slope along the logits."""
-        log_p, rows = self.log_probabilities(features), np.arange(len(codes))
-        slope = np.exp(log_p)
+        log_p = np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
+        rows, slope = np.arange(len(codes)), np.exp(log_p)
         slope[rows, codes] -= 1
         return -log_p[rows, codes], slope
 
@@ -183,9 +178,8 @@ class SemiSupervisedSRM(FromRandomStart):
     n_components : int, default=10
         Number of shared features K.
     alpha : float in (0, 1), default=0.5
-        Weight of the labels against the time-locked samples. The distance from the
-        shared response grows with the number of voxels, the loss does not: with many
-        voxels, values near 1 or a small ``gamma`` are needed for labels to matter.
+        Weight of the labels against the time-locked samples. With many voxels, values
+        near 1 or a small ``gamma`` are needed for labels to matter.
     gamma : float > 0, default=1
         Regularisation of the classifier.
     max_iter : int, default=200
@@ -206,28 +200,19 @@ class SemiSupervisedSRM(FromRandomStart):
         R, columns in order of decreasing variance, signs fixed.
     classes_ : ndarray
         The labels, sorted.
-    theta_ : ndarray of shape (K, n_classes)
-        Weights of the classifier.
-    bias_ : ndarray of shape (n_classes,)
-        Its intercepts.
+    theta_, bias_ : ndarray of shape (K, n_classes) and (n_classes,)
+        Weights and intercepts of the classifier.
     labels_locked_ : bool
         Whether labelled samples are locked in time, since all samples are labelled.
-    objective_history_ : list of float
-        The objective at the start and after each round.
-    n_iter_ : int
-        Rounds done.
-    converged_ : bool
-        Whether the objective settled.
+    objective_history_, n_iter_, converged_
+        As in :class:`DetSRM`, by rounds.
 
     Notes
     -----
-    The objective depends on a map through the features of the subject's samples alone,
-    so its gradient lies in the span of these samples; a descent that starts in the span
-    never leaves it. So the maps are sought there, in the coordinates of the subject's
-    basis of all its samples, and every step equals the same step on voxels. (A map with
-    a part outside the span would spend some of its unit length on directions in which
-    this subject has no data.) Time O(M N^2 v) once for M subjects with N samples and v
-    voxels, then O(M N^2 K) a round; memory O(M N^2).
+    The gradient of the objective lies in the span of the subject's samples, so maps are
+    sought there, in the coordinates of its basis; every step equals the same step on
+    voxels. Time O(M N^2 v) once for M subjects with N samples and v voxels, then
+    O(M N^2 K) a round; memory O(M N^2).
 
     References
     ----------
@@ -290,11 +275,9 @@ class SemiSupervisedSRM(FromRandomStart):
         return {"labels", "rows"}
 
     def _alpha_and_gamma(self) -> tuple[float, float]:
-        hint = "For the shared response alone use DetSRM."
-        return (
-            check_number("alpha", self.alpha, "(0, 1)", owner=self._owner, hint=hint),
-            check_number("gamma", self.gamma, "(0, inf)", owner=self._owner),
-        )
+        owner, hint = self._owner, "For the shared response alone use DetSRM."
+        alpha = check_number("alpha", self.alpha, "(0, 1)", owner=owner, hint=hint)
+        return alpha, check_number("gamma", self.gamma, "(0, inf)", owner=owner)
 
     def _terms(
         self, basis: SubjectBasis, codes: Codes, *, lock_all: bool = True
@@ -317,13 +300,13 @@ class SemiSupervisedSRM(FromRandomStart):
         def mean_response() -> Matrix:
             return np.asarray(sum(s.locked @ s.Q for s in subjects) / len(subjects))
 
+        for s in subjects:
+            s.Q = polar(s.locked.T @ start)
+        R = mean_response()
+        classifier = Classifier(np.zeros((k, len(names))), np.zeros(len(names)))
+        classifier = fit_classifier(subjects, classifier)
+        iterations = self._new_iterations(objective(subjects, R, classifier))
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            for s in subjects:
-                s.Q = polar(s.locked.T @ start)
-            R = mean_response()
-            classifier = Classifier(np.zeros((k, len(names))), np.zeros(len(names)))
-            classifier = fit_classifier(subjects, classifier)
-            iterations = self._new_iterations(objective(subjects, R, classifier))
             while iterations.go_on():
                 step = partial(step_map, R=R, classifier=classifier)
                 over_subjects(step, subjects)
@@ -339,19 +322,13 @@ class SemiSupervisedSRM(FromRandomStart):
         self._set_convergence(iterations)
         return [s.Q @ turn for s in subjects]
 
-    # -- the classifier ----------------------------------------------------------------
-
-    def predict(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[Any]]:
+    def predict(self, X: Any, subjects: Who = None) -> list[NDArray[Any]]:
         """Return the most probable label of each sample.
 
         Parameters
         ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            Samples of fitted subjects.
-        subjects : sequence of int or str, optional
-            Which fitted subject each entry of X belongs to, as in :meth:`transform`.
+        X, subjects
+            As in :meth:`transform`.
 
         Returns
         -------
@@ -359,37 +336,13 @@ class SemiSupervisedSRM(FromRandomStart):
         """
         return [self.classify(f) for f in self.transform(X, subjects)]
 
-    def predict_proba(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[Matrix]:
-        """Return the probability of each class, in the order of ``classes_``.
-
-        Parameters
-        ----------
-        X, subjects
-            As in :meth:`predict`.
-        """
-        features = [to_numpy(f) for f in self.transform(X, subjects)]
-        classifier = Classifier(self.theta_, self.bias_)
-        return [np.exp(classifier.log_probabilities(f)) for f in features]
-
     def classify(self, features: Any) -> NDArray[Any]:
-        """Return the labels of shared features, of any subject, also of a new one.
-
-        Parameters
-        ----------
-        features : array of shape (n_samples, n_components)
-            What :meth:`transform` gives, or the map of a new subject.
-        """
+        """Return the labels of shared features, (n_samples, K), of any subject."""
         check_is_fitted(self, "maps_")
         logits = to_numpy(features) @ self.theta_ + self.bias_
         return self.classes_[logits.argmax(axis=1)]
 
-    # -- a new subject -----------------------------------------------------------------
-
-    def fit_new_subject(
-        self, X: Any, y: Any = None, *, samples: Any = None
-    ) -> SubjectMap:
+    def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
 
         The same objective is minimised over the new map alone.
@@ -401,9 +354,6 @@ class SemiSupervisedSRM(FromRandomStart):
         y : array-like, optional
             Their labels, None or NaN for the samples that are locked in time to the
             shared response; by default all are. Labelled samples alone are enough.
-        samples : array-like of int, optional
-            Which rows of the shared response the time-locked samples are; by default
-            all, in order.
 
         Returns
         -------
@@ -414,14 +364,19 @@ class SemiSupervisedSRM(FromRandomStart):
         check_rank(basis, self.n_components_)
         known = [None] * basis.n_samples if y is None else y
         codes = encode_new_labels(known, self.classes_.tolist())
-        rows = self._rows_of_response(
-            samples, int((codes == NO_GROUP).sum()), len(codes)
-        )
-        subject = self._terms(basis, codes, lock_all=bool(len(rows)))
-        R = self.shared_response_[rows]
-        if len(rows):
+        R, n_locked = self.shared_response_, int((codes == NO_GROUP).sum())
+        # a model of labelled samples alone has locked them, too
+        all_locked = self.labels_locked_ and not n_locked and len(codes) == len(R)
+        if n_locked and n_locked != len(R):
+            raise InputError(
+                f"The new subject has {n_locked} samples without a label for {len(R)} "
+                "rows of the shared response. Give them all, or labelled samples alone."
+            )
+        subject = self._terms(basis, codes, lock_all=all_locked)
+        if n_locked or all_locked:
             subject.Q = polar(subject.locked.T @ R)
         else:
+            R = R[:0]
             centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
             subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
         limit = self._new_iterations(0.0)
@@ -435,22 +390,3 @@ class SemiSupervisedSRM(FromRandomStart):
         new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
         new.objective_history = history
         return new
-
-    def _rows_of_response(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
-        """Find the rows of the shared response that the new samples are locked to."""
-        n = len(self.shared_response_)
-        if samples is not None:
-            rows = check_indices("samples", samples, n, what="row")
-            wanted = n_locked or n_samples
-        elif n_locked == 0 and self.labels_locked_ and n_samples == n:
-            # a model of labelled samples alone has locked them, too
-            rows, wanted = np.arange(n), n
-        else:
-            rows, wanted = np.arange(n if n_locked else 0), n_locked
-        if len(rows) != wanted:
-            raise InputError(
-                f"The new subject has {wanted} samples without a label for "
-                f"{len(rows)} rows of the shared response. Name these rows: "
-                "fit_new_subject(X, y, samples=[...])."
-            )
-        return rows

@@ -22,7 +22,7 @@ from brainweave.basis.basis import SubjectBasis
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _SharedResponseModel(FromRandomStart):
-    """What both models share: Gram-only maps, the start, the order of components."""
+    """Base of :class:`DetSRM` and :class:`SRM`."""
 
     device: Any = None
 
@@ -36,9 +36,9 @@ class _SharedResponseModel(FromRandomStart):
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
             aligned, turn, iterations = self._iterate(bases, start, over_subjects)
         self._set_convergence(iterations)
-        pairs = zip(bases, aligned, strict=True)
-        mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
-        for basis in bases:
+        mixings = []
+        for basis, a in zip(bases, aligned, strict=True):
+            mixings.append(basis.restrict(a.mixing @ turn))
             basis.free_device_memory()
         return mixings
 
@@ -49,7 +49,8 @@ class _SharedResponseModel(FromRandomStart):
         """Return the maps, the rotation that orders components, and the history."""
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        return basis.restrict(align_to(basis, self.shared_response_[y]).mixing)
+        self._check_rows(basis)
+        return basis.restrict(align_to(basis, self.shared_response_).mixing)
 
 
 class DetSRM(_SharedResponseModel):
@@ -99,10 +100,8 @@ class DetSRM(_SharedResponseModel):
         S, columns in order of decreasing variance, signs fixed.
     objective_history_ : list of float
         The objective at the start and after each iteration.
-    n_iter_ : int
-        Iterations done.
-    converged_ : bool
-        Whether the objective settled.
+    n_iter_, converged_ : int and bool
+        Iterations done, and whether the objective settled.
 
     Notes
     -----
@@ -183,11 +182,8 @@ class SRM(_SharedResponseModel):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    tol : float, default=1e-5
-        Stop once an iteration changes the log-likelihood by less than this share of
-        all that was gained; 0 does all ``max_iter`` iterations.
-    max_iter, init, energy, standardize, random_state, n_jobs, device
-        As in :class:`DetSRM`.
+    max_iter, tol, init, energy, standardize, random_state, n_jobs, device
+        As in :class:`DetSRM`; ``tol`` is of the log-likelihood.
 
     Attributes
     ----------
@@ -200,19 +196,12 @@ class SRM(_SharedResponseModel):
         uncorrelated under the model, in order of decreasing variance.
     rho2_ : ndarray of shape (n_subjects,)
         Noise variance per voxel of each subject.
-    objective_history_ : list of float
-        The log-likelihood at the start and after each iteration.
-    log_likelihood_ : float
-        Its last value.
+    objective_history_, log_likelihood_
+        The log-likelihood at the start and after each iteration, and its last value.
 
     Notes
     -----
-    Cost as in :class:`DetSRM`. Constant voxels do not count.
-
-    References
-    ----------
-    Chen, P.-H., Chen, J., Yeshurun, Y., Hasson, U., Haxby, J., & Ramadge, P. J. (2015).
-    A reduced-dimension fMRI shared response model. NIPS 28.
+    Cost and reference as in :class:`DetSRM`. Constant voxels do not count.
 
     Examples
     --------
@@ -268,12 +257,9 @@ class EMSteps:
 
     def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
-        aligned = self._align(start)
+        aligned = self.over_subjects(lambda b: align_to(b, start), self.bases)
         mean = np.asarray(sum(a.features for a in aligned) / len(self.bases))
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
-
-    def _align(self, S: Matrix) -> list[Alignment]:
-        return list(self.over_subjects(lambda b: align_to(b, S), self.bases))
 
     def expect(self, model: Model) -> Posterior:
         """Return the posterior of the shared response, and the data's likelihood."""
@@ -294,9 +280,9 @@ class EMSteps:
     def maximise(self, posterior: Posterior) -> Model:
         """Return the parameters that make the posterior most likely."""
         S = posterior.mean
-        return self._model(
-            self._align(S), S, posterior.covariance + S.T @ S / self.n_samples
-        )
+        aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
+        sigma = posterior.covariance + S.T @ S / self.n_samples
+        return self._model(aligned, S, sigma)
 
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
         agreement = np.array([(a.features * S).sum() for a in aligned])
