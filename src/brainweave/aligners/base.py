@@ -498,6 +498,7 @@ def _read_basis(
             device=device,
         )
         basis.id = str(getattr(given, "id", ""))
+        basis.space = getattr(given, "space", None)
     if eigenbasis or basis.energy < 1:
         _ = basis.n_kept  # the eigenbasis belongs to this stage
     return basis

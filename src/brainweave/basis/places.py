@@ -44,8 +44,22 @@ class Places:
     frame: Any = None
 
     def of_new(self, subject: Any, place: Any = "auto") -> Any:
-        """Return the matrix of a subject that joins; refuse one in another space."""
+        """Return the matrix of a subject that joins; refuse one in another space.
+
+        ``place`` is the parameter of the model.
+        """
         n = _n_columns(subject)
+        if not isinstance(place, str):
+            if isinstance(place, list) and np.ndim(place[0]) > 0:
+                raise InputError(
+                    "The model was given places per subject, and none of a new one. "
+                    "Fit with labels that hold for all, or with images."
+                )
+            given = _given_places(place, [n], "the model")
+            if given.names is None:
+                return given.matrices[0]
+            labels = _as_labels(place, n, 0, "the model")
+            return _means(labels, {name: j for j, name in enumerate(self.names or ())})
         if self.names is None:
             if n != self.n_places:
                 raise InputError(
@@ -53,13 +67,13 @@ class Places:
                     "of the model are its columns. Use the same parcels or mask."
                 )
             return None
-        given = _labels_of(subject, place)
-        if given is None or given[0] != self.frame:
+        found = _labels_of(subject)
+        if found is None or str(found[0]) != str(self.frame):
             raise InputError(
                 f"The places of the model are {self.what}; the new subject is not in "
                 "that space. Load it from images in the space of the others."
             )
-        return _means(given[1], {name: j for j, name in enumerate(self.names)})
+        return _means(found[1], {name: j for j, name in enumerate(self.names)})
 
 
 def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
@@ -78,7 +92,7 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     columns = [_n_columns(s) for s in subjects]
     if not (isinstance(place, str) and place == "auto"):
         return _given_places(place, columns, owner)
-    spaces = [_labels_of(s, "auto") for s in subjects]
+    spaces = [_labels_of(s) for s in subjects]
     known = [own for own in spaces if own is not None]
     equal = len(set(columns)) == 1
     if len(known) == len(spaces) and len({own[0] for own in known}) == 1:
@@ -150,7 +164,7 @@ def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
     )
 
 
-def _labels_of(subject: Any, place: Any) -> Any:
+def _labels_of(subject: Any) -> Any:
     """Return the frame, the place of each voxel and what places are, if known."""
     space = getattr(subject, "space", None)
     find = getattr(space, "place_labels", None)

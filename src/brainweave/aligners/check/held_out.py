@@ -305,6 +305,13 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     each = zip(bases, rows, held_out, stretches, strict=True)
     pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
+    places = getattr(aligner, "_aligning_places", None)
+    if places is not None:
+        for i, half in enumerate(halves):
+            own = places[i][rows[i]]
+            half.place_samples = remove_trends(own, rows[i], stretches[i])
+            if half._narrow is not None and places[i] is bases[i]._narrow:
+                half.place_samples = half._narrow  # its voxels are the places
     params = model.get_params(deep=False)
     if graph is None and params.get("n_components") is not None:
         for b, own in zip(halves, stretches, strict=True):
@@ -316,7 +323,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         most = sum(b.n_kept for b in halves) if model._needs_eigenbasis else k
         model.set_params(n_components=min(k, most))
         # what the name of its graph stands for: weights that it has, a constraint
-        known = {"balance": None, "constraint": getattr(aligner, "_constraint", None)}
+        known = {"balance": None, "constraint": getattr(aligner, "constraint_", None)}
         named = {name: value for name, value in known.items() if name in params}
         model.set_params(graph=select_samples(graph, rows), **named)
     if isinstance(params.get("init"), np.ndarray):
@@ -327,6 +334,10 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         model._set_solution(halves, solution, [None] * len(halves))
         maps = zip(model.maps_, pairs, strict=True)
         new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
+        for i, m in enumerate(model.maps_):
+            place = getattr(m, "place", None)
+            if place is not None and places is not None:
+                new[i] += places[i][held_out[i]] @ place.weights
     return [np.asarray(m.aligning_features(), float) for m in model.maps_], new
 
 
@@ -377,7 +388,8 @@ def _half_basis(
         return remove_trends(values, rows, stretches)
 
     if basis.uses_covariance and not basis.reliable:
-        narrow = basis.cut(1.0).coordinates  # few voxels: these are the smaller thing
+        # few voxels: these are the smaller thing
+        narrow = basis._narrow if basis.energy == 1 else basis.cut(1.0).coordinates
         half = SubjectBasis(without_trends(narrow[rows]), standardize=False, **how)
         half.dtype = basis.dtype
         return half, narrow[held_out]

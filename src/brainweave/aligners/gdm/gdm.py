@@ -6,34 +6,44 @@ from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import UniquenessWarning, warn_user
+from brainweave._core.exceptions import InputError, UniquenessWarning, warn_user
 from brainweave._core.validation import check_option
 from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.check.alignment_check import count_holding
 from brainweave.aligners.gdm.agreement_choice import (
     MOST_FEATURES,
+    Choice,
     choose_by_agreement,
     place_unit,
 )
 from brainweave.aligners.gdm.base import GraphAligner
 from brainweave.aligners.gdm.eigenproblem import apply_graph
-from brainweave.aligners.gdm.graph_parsing import is_named
+from brainweave.aligners.gdm.graph_parsing import (
+    is_incomplete,
+    is_named,
+    unconnected_message,
+)
 from brainweave.aligners.gdm.joint import JointRidge, Regression
-from brainweave.aligners.gdm.new_subject import Joined, regress_new
+from brainweave.aligners.gdm.new_subject import Joined, edges_of_new, regress_new
 from brainweave.aligners.gdm.ridge import (
     amplitude,
     common_scale,
     solve_per_subject,
     solve_shrinkage,
 )
+from brainweave.aligners.gdm.shared_map import Placement, SharedMap
 from brainweave.aligners.gdm.strength import choose_strengths, runs_of, smoother_of
+from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
+from brainweave.basis.places import Places, find_places
 from brainweave.graphs.builders import Graph, equal_group_weights
 
 MOST_TRIED = 100  # components that "auto" looks at
+DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
 OF_THE_PAPER = ("energy", "solver")
 
@@ -190,6 +200,9 @@ class GDM(GraphAligner):
         "shrinkage_by_": str,
         "constraint_": str,
         "scale_": "K",
+        "place_": Placement,
+        "shared_?": "places K",
+        "shared_amplitude_": float,
     }
 
     n_components: int | str = "auto"
@@ -211,21 +224,25 @@ class GDM(GraphAligner):
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
-    @property
-    def _constraint(self) -> str:
-        """The constraint that is asked for, or that the graph calls for."""
+    def _constraint_of(self, graph: Graph) -> str:
+        """Return the constraint that is asked for, or that the graph calls for."""
         if self.constraint is not None:
             return self.constraint
-        return "subject" if is_named(self.graph, "time", "labels+time") else "global"
+        by_time = is_named(self.graph, "time", "labels+time")
+        return "subject" if by_time and is_incomplete(graph) else "global"
 
     @property
     def _counts_alike(self) -> bool:
-        return self._constraint == "subject"
+        return self.constraint_ == "subject"
+
+    def _check_ties(self, graph: Graph) -> None:
+        """Leave it to the places, which may tie subjects whom no edge does."""
 
     def _check_options(self) -> None:
         for name, allowed in OPTIONS.items():
-            given = self._constraint if name == "constraint" else getattr(self, name)
-            check_option(name, given, allowed, owner=self._owner)
+            given = getattr(self, name)
+            if given is not None or name != "constraint":
+                check_option(name, given, allowed, owner=self._owner)
 
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
@@ -238,8 +255,10 @@ class GDM(GraphAligner):
             groups = sum(int(np.count_nonzero(t.counts)) for t in graph.groups)
             most = min(dimensions, groups)
         k, auto = self._wanted_components(min(most, MOST_TRIED))
+        self.constraint_ = self._constraint_of(graph)
+        places = self._find_places(bases, graph)
         with subject_threads(len(bases), self.n_jobs, share_cores=True) as each:
-            joint = self._choose_ridges(bases, graph, k, each)
+            joint = self._choose_ridges(bases, places, graph, k, each)
             found = solve_shrinkage(joint, graph, k)
             informative = found.n_informative(k)
             if auto:
@@ -254,15 +273,14 @@ class GDM(GraphAligner):
                 )
                 k = informative
             found = found.first(k)
-            self.constraint_ = self._constraint_of(graph)
             if self.constraint_ == "subject":
                 graph = equal_group_weights(graph)
                 found = solve_per_subject(joint, graph, found)
-            solved = Regression(found.maps, found.features, found.shared)
-            penalties = joint.penalties(solved)
-        covariances = [
-            f.T @ f + p for f, p in zip(found.features, penalties, strict=True)
-        ]
+            penalties = joint.penalties(
+                Regression(found.maps, found.features, found.shared)
+            )
+        both = zip(found.features, penalties, strict=True)
+        covariances = [f.T @ f + penalty for f, penalty in both]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         whole = apply_graph(graph, found.template)
@@ -270,73 +288,161 @@ class GDM(GraphAligner):
         spread = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
         self.scale_ = common_scale(found.features, targets, mu, spread)
         signs = flip_signs(np.concatenate(found.features))
-        sizes = [
-            amplitude(f, target, mu)
-            for f, target in zip(found.features, targets, strict=True)
-        ]
-        self._keep_shared_map(found, joint, targets, sizes, signs)
+        maps = self._scale_maps(found, joint.places, targets, signs)
         for basis in bases:
             basis.free_device_memory()
-        return [
-            m * (size * self.scale_ * signs)
-            for m, size in zip(found.maps, sizes, strict=True)
-        ], found.template * signs
+        return maps, found.template * signs
+
+    # -- places ------------------------------------------------------------------------
+
+    def _find_places(self, bases: list[SubjectBasis], graph: Graph) -> Places | None:
+        """Find the places of the subjects and their samples in these, if any."""
+        self._aligning_places = None
+        reason = ""
+        if self.place is None:
+            reason = "place=None"
+        elif graph.matrix is not None:
+            reason = "a graph of weights between samples has no places"
+        elif not all(b.is_linear for b in bases):
+            reason = "only linear kernels have places"
+        elif all(b.place_samples is not None for b in bases):  # of half the samples
+            self._aligning_places = [np.asarray(b.place_samples) for b in bases]
+            n = self._aligning_places[0].shape[1]
+            return Places(n, [None] * len(bases), "as of all samples")
+        elif any(b._narrow is None and b._data is None for b in bases):
+            reason = "the samples of the subjects are not at hand"
+        else:
+            found = find_places(self.place, bases, owner=self._owner)
+            if isinstance(found, Places):
+                self._aligning_places = map_subjects(
+                    lambda basis, matrix: basis.in_places(matrix),
+                    *(bases, found.matrices),
+                    n_jobs=self.n_jobs,
+                    threads_only=True,
+                )
+                return found
+            reason = found
+        problem = unconnected_message(graph)
+        if problem:
+            raise InputError(problem)
+        self.place_ = Placement(what=reason)
+        return None
 
     def _choose_ridges(
-        self, bases: list[SubjectBasis], graph: Graph, k: int, each: Any
+        self,
+        bases: list[SubjectBasis],
+        places: Places | None,
+        graph: Graph,
+        k: int,
+        each: Any,
     ) -> JointRidge:
         """Choose the ridges of the subjects and of the shared map of places."""
-        places = self._places_of(bases, graph)
+        n, Z = len(bases), self._aligning_places
         self.shrinkage_, self.shrinkage_by_ = choose_strengths(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
-        by_agreement = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
-        ridge = self.place_shrinkage
-        if graph.groups and (by_agreement or (places and isinstance(ridge, str))):
-            smoothers = map_subjects(
-                smoother_of, bases, [1.0] * len(bases), threads_only=True
-            )
+        ridge, gain = self.place_shrinkage, None
+        of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
+        asked = places is not None and isinstance(ridge, str)
+        needed = asked and bool(unconnected_message(graph))
+        if graph.groups and (of_film or asked):
             choice = choose_by_agreement(
-                smoothers,
-                places,
+                map_subjects(smoother_of, bases, [1.0] * n, threads_only=True),
+                Z if asked else None,
                 graph,
                 min(k, MOST_FEATURES),
                 runs=runs_of(bases),
-                rho=None if by_agreement else self.shrinkage_[0],
+                rho=None if of_film else self.shrinkage_[0],
                 fixed=self.shrinkage_by_ == "given",
+                needed=needed,
                 over_subjects=each,
             )
+            if choice is None and needed:
+                choice = Choice(max(1.0, *self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
             if choice is not None:
-                if by_agreement or np.isfinite(choice.place):
-                    self.shrinkage_ = [choice.rho] * len(bases)
+                gain = choice.gain if np.isfinite(choice.gain) else None
+                if self.shrinkage_by_ != "given" and (
+                    of_film or np.isfinite(choice.place)
+                ):
+                    self.shrinkage_ = [choice.rho] * n
                     self.shrinkage_by_ = "agreement"
-                ridge = choice.place
-            elif isinstance(ridge, str):
-                ridge = np.inf
-        self.place_ = float(ridge) if places and not isinstance(ridge, str) else np.inf
+                ridge = choice.place if asked else ridge
+        strength = np.inf if places is None or isinstance(ridge, str) else float(ridge)
+        if places is not None:
+            self.place_ = Placement(
+                ridge=strength if np.isfinite(strength) else None,
+                n_places=places.n_places,
+                what=places.what,
+                gain=gain,
+                names=places.names,
+                frame="" if places.frame is None else str(places.frame),
+            )
+            self._aligning_matrices = places.matrices
         smoothers = map_subjects(
             smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
         )
-        unit = place_unit(places) if places else 1.0
-        return JointRidge(smoothers, places, self.place_ * unit, over_subjects=each)
+        unit = place_unit(Z) if Z is not None else 1.0
+        return JointRidge(smoothers, Z, strength * unit, over_subjects=each)
 
-    def _places_of(
-        self, bases: list[SubjectBasis], graph: Graph
-    ) -> list[Matrix] | None:
-        if self.place is None or graph.matrix is not None:
-            return None
-        known = [getattr(b, "in_places", None) for b in bases]
-        return None if any(Z is None for Z in known) else known
+    def _scale_maps(
+        self, found: Any, Z: list[Matrix] | None, targets: list[Matrix], signs: Matrix
+    ) -> list[Matrix]:
+        """Scale maps, and the shared one, to the spread that is asked for."""
+        mu = found.eigenvalues
+        sizes = [
+            amplitude(f, t, mu) for f, t in zip(found.features, targets, strict=True)
+        ]
+        maps = list(found.maps)
+        self.shared_, self.shared_amplitude_ = None, 1.0
+        if found.shared is not None and Z is not None:
+            self.shared_ = found.shared * signs
+            linked = [i for i, target in enumerate(targets) if target.any()]
+            alone = [amplitude(Z[i] @ found.shared, targets[i], mu) for i in linked]
+            self.shared_amplitude_ = float(np.exp(np.mean(np.log(alone))))
+            for i in set(range(len(maps))) - set(linked):
+                # nothing is known of its deviation
+                maps[i], sizes[i] = np.zeros_like(maps[i]), self.shared_amplitude_
+        self._amplitudes = sizes
+        return [
+            m * (size * self.scale_ * signs)
+            for m, size in zip(maps, sizes, strict=True)
+        ]
 
-    def _keep_shared_map(
-        self, found: Any, joint: Any, targets: Any, sizes: Any, signs: Any
+    def _set_solution(
+        self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
     ) -> None:
-        self.shared_ = None
-        if found.shared is not None:
-            self.shared_ = [found.shared * (s * self.scale_ * signs) for s in sizes]
+        super()._set_solution(bases, solution, spaces)
+        if self.shared_ is None or self._aligning_places is None:
+            self._aligning_places = None
+            return
+        for i, own in enumerate(self.maps_):
+            own.place = PlacePart(
+                self._aligning_matrices[i],
+                self._aligning_places[i],
+                self.shared_ * (self._amplitudes[i] * self.scale_),
+                in_voxels=bases[i].place_samples is None,
+            )
 
-    def _constraint_of(self, graph: Graph) -> str:
-        return self._constraint
+    @property
+    def shared_map_(self) -> SharedMap:
+        """The map for anyone in the space of the model, without aligning data."""
+        check_is_fitted(self, "maps_")
+        if self.shared_ is None:
+            raise AttributeError(f"This model has no shared map. {self.place_}")
+        weights = self.shared_ * (self.shared_amplitude_ * self.scale_)
+        scaled = bool(self.standardize)
+        return SharedMap(weights, self.place_, scaled=scaled, place=self.place)
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def _join_new(self, basis: SubjectBasis, y: Any, edges: Any = None) -> Joined:
+        if self.shared_ is None:
+            return super()._join_new(basis, y, edges)
+        target = np.zeros((basis.n_samples, self.n_components_))
+        if not (y is None and edges is None and not self.joined_by_row_):
+            target = edges_of_new(self, basis, y, edges, needed=False)[1]
+        matrix = self.place_.places().of_new(basis, self.place)
+        return regress_new(basis, target, self, (matrix, basis.in_places(matrix)))
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
         return regress_new(basis, target, self)
