@@ -1,17 +1,15 @@
-# brainweave as a BIDS App:
-#   docker build -t brainweave .
-#   docker run --rm -v /data:/data:ro -v /out:/out brainweave run /data /out participant
+# brainweave as a BIDS App, from the wheel in dist/:
+#   make container
+#   docker run --rm -v /data:/data:ro -v /out:/out brainweave /data /out participant
 #   apptainer build brainweave.sif docker-daemon://brainweave:latest
-#   apptainer run --cleanenv brainweave.sif run /data /out participant
-FROM python:3.12-slim AS build
-WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
-COPY src ./src
-# every dependency, and its range, is pyproject.toml's alone
-RUN pip install --no-cache-dir build && python -m build --wheel --outdir /wheels .
-
-FROM python:3.12-slim
-COPY --from=build /wheels /wheels
+#   apptainer run --cleanenv brainweave.sif /data /out participant
+FROM python:3.13-slim
+LABEL org.opencontainers.image.title="brainweave" \
+      org.opencontainers.image.description="Functional alignment of fMRI data, as a BIDS App" \
+      org.opencontainers.image.source="https://github.com/brainweave/brainweave" \
+      org.opencontainers.image.licenses="BSD-3-Clause"
+# every dependency, and its range, is that of the wheel
+COPY dist/*.whl /wheels/
 RUN pip install --no-cache-dir /wheels/*.whl && rm -r /wheels
 # containers run with any user id and, under Apptainer, on a read-only disk
 ENV HOME=/tmp \
@@ -20,5 +18,6 @@ ENV HOME=/tmp \
 RUN useradd --create-home brainweave
 USER brainweave
 WORKDIR /tmp
-ENTRYPOINT ["brainweave"]
+# other commands: docker run --entrypoint brainweave brainweave compare --help
+ENTRYPOINT ["brainweave", "run"]
 CMD ["--help"]

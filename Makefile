@@ -9,11 +9,13 @@ TORCH ?= torch==2.13.0
 LOWEST := .venv-lowest
 DOCS := .venv-docs
 AUDIT := .venv-audit
+PRE := .venv-pre
+PACKAGE := .venv-package
 SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers error-rates peers docs docs-quick reproduce results results-page wheel audit clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -75,6 +77,15 @@ $(LOWEST)/.ready: pyproject.toml tools/make_venv.sh
 test-lowest: $(LOWEST)/.ready  ## unit tests with the oldest dependencies that are allowed
 	OMP_NUM_THREADS=1 $(LOWEST)/$(SCRIPTS)/python -m pytest -n 2 --dist loadfile -p no:cacheprovider
 
+$(PRE)/.ready: pyproject.toml tools/make_venv.sh
+	@test -x $(PRE)/$(SCRIPTS)/python || { echo "Setting up $(PRE) ..."; tools/make_venv.sh $(PRE); }
+	@echo "Installing pre-releases of all dependencies into $(PRE) ..."
+	@$(PRE)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install --pre --upgrade -e ".[dev]"
+	@touch $@
+
+test-pre: $(PRE)/.ready  ## unit tests with pre-releases of the dependencies
+	OMP_NUM_THREADS=1 $(PRE)/$(SCRIPTS)/python -m pytest -n 2 --dist loadfile -p no:cacheprovider
+
 $(DOCS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(DOCS)/$(SCRIPTS)/python || { echo "Setting up $(DOCS) ..."; tools/make_venv.sh $(DOCS); }
 	@echo "Installing Sphinx and its extensions into $(DOCS) (once; a minute or two) ..."
@@ -108,7 +119,21 @@ test-wheel: $(VENV)/.dev  ## both archives, each installed into an empty environ
 	tools/test_installed.sh $(abspath $(BIN))/python
 
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
+	@rm -rf dist
 	$(BIN)/python -m build --outdir dist
+
+container: wheel  ## the BIDS App as a container, from the wheel (needs docker)
+	docker build --tag brainweave .
+
+$(PACKAGE)/.ready: pyproject.toml tools/make_venv.sh
+	@test -x $(PACKAGE)/$(SCRIPTS)/python || { echo "Setting up $(PACKAGE) ..."; tools/make_venv.sh $(PACKAGE); }
+	@echo "Installing the tools that check packages into $(PACKAGE) ..."
+	@$(PACKAGE)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install build twine check-manifest \
+		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml
+	@touch $@
+
+package-check: $(PACKAGE)/.ready  ## is this fit to be published? metadata, archives, workflows, citation, paper
+	PATH="$(abspath $(PACKAGE)/$(SCRIPTS)):$$PATH" tools/check_package.sh
 
 audit: $(VENV)/.base  ## known holes in what is installed, by the database of PyPI (asks it)
 	@test -x $(AUDIT)/$(SCRIPTS)/pip-audit || { tools/make_venv.sh $(AUDIT) && $(AUDIT)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install pip-audit; }
@@ -118,7 +143,7 @@ audit: $(VENV)/.base  ## known holes in what is installed, by the database of Py
 lint: $(VENV)/.dev  ## style and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell src reproduction tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src reproduction tests docs examples benchmarks paper changelog.d *.md
 
 types: $(VENV)/.dev  ## mypy, strict
 	$(BIN)/mypy
@@ -155,4 +180,4 @@ bench-peers: $(PEERS)/.ready $(VENV)/.dev  ## time, memory, accuracy beside othe
 	$(BIN)/python tools/results.py --page
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) $(DOCS) $(AUDIT) docs/_build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) $(DOCS) $(AUDIT) $(PRE) $(PACKAGE) docs/_build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -25,14 +25,15 @@ from brainweave.evaluation.classifiers import make_classifier, with_feasible_nu
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, copy_with_seed
 from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.study.simulation.simulate import simulate_like
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.grids import summarise
 from reproduction.settings import (
     METHODS,
     competing_methods,
     dataset,
     gdm,
+    simulate_like,
 )
 
 TARGET = 5.0
@@ -94,7 +95,7 @@ def main() -> int:
         result = run_grid(grid, folder, n_jobs=1)
         shared = time.process_time() - start
         by_method, scores = naive_table(study, methods, classifier, setting.leave_out)
-    found = result.summary().set_index("method")
+    found = summarise(result).set_index("method")
     print(f"{'method':8s} {'naive':>8s} {'shared':>8s}  accuracy")
     for name in methods:
         mean = found.loc[name, "mean"]

@@ -1,6 +1,7 @@
 """How the site is built: ``make docs``, or ``make docs-quick`` without the examples."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -40,6 +41,7 @@ exclude_patterns = [
     "Thumbs.db",
 ]
 root_doc = "index"
+highlight_language = "none"  # blocks that name no language are commands or output
 
 # -- links: what cannot be resolved is an error (make docs passes -n -W) --------------
 nitpicky = True
@@ -52,7 +54,6 @@ nitpick_ignore_regex = [
 ]
 # docstrings may name what lives within; these have no page of their own
 nitpick_ignore = [
-    ("py:func", "brainweave.graphs.builders.weigh_groups"),
     ("py:func", "brainweave.study.subject.fingerprint"),
     ("py:func", "brainweave.basis.signatures.sample_signatures"),
     ("py:func", "epi_mask"),
@@ -80,7 +81,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["tutorials"],
     "filename_pattern": r"plot_\d\d_",
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib", "front_picture.scrape_returned_figure"),
+    "image_scrapers": ("matplotlib",),
     "capture_repr": ("_repr_html_", "__repr__"),
     "ignore_repr_types": r"matplotlib",
     "remove_config_comments": True,
@@ -104,15 +105,17 @@ html_css_files = ["brainweave.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "github_url": "https://github.com/brainweave/brainweave",
-    "show_nav_level": 2,
+    "show_nav_level": 1,
     "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 5,
+    "header_links_before_dropdown": 6,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"*": []}  # pages without pages below them
+html_sidebars = {"index": [], "quickstart": [], "tutorials/index": []}
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 html_math_renderer = "mathml"
 
 
@@ -121,6 +124,13 @@ def keep_numbers_together(app, docname, source):
     source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
+def end_examples_without_a_blank_line(app, docname, source):
+    """Drop the line that tells doctest where expected output ends."""
+    block = r"^(```python\n(?:(?!```).*\n)*?)\n```$"
+    source[0] = re.sub(block, r"\1```", source[0], flags=re.MULTILINE)
+
+
 def setup(app):
     """Register what is too small for an extension."""
     app.connect("source-read", keep_numbers_together)
+    app.connect("source-read", end_examples_without_a_blank_line)

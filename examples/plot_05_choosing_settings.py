@@ -81,7 +81,7 @@ print([energies[i] for i in curve.argmax(axis=0)])
 # --------------------------
 # ``GDMCV`` splits the *aligning* samples again, scores every setting on them, and fits
 # the best one on all of them. It is an aligner like any other and can be evaluated as
-# such. One pass over the voxels serves all settings.
+# such. However many settings there are, the voxels are read equally often.
 tuned = GDMCV(energies=energies, n_components=5).fit(aligning)
 print("chosen:", tuned.best_params_["energy"], f"({tuned.best_score_:.1%} inside)")
 
@@ -115,8 +115,8 @@ gdm.component_summary().round(3)[["graph_fit", "agreement", "agreement_cv", "p"]
 
 # %%
 # Kernels, graphs and K can be searched together with the energy:
-# ``GDMCV(kernels=["linear", ("gaussian", 5000)], n_components=[3, 5], graphs=["labels",
-# -0.5])``. On the command line the same is ``brainweave fit STUDY --method gdmcv``.
+# ``GDMCV(kernels=["linear", ("gaussian", 5000)], n_components=[3, 5])``. On the command
+# line the same is ``brainweave fit STUDY --method gdmcv``.
 wide = GDMCV(
     energies=(0.35, 0.65), n_components=[3, 5], kernels=["linear", ("gaussian", 5000)]
 ).fit(aligning)

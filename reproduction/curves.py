@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.figure import Figure
 
 __all__ = ["CurvePanel", "plot_curve_panels"]
 
@@ -61,7 +61,7 @@ def plot_curve_panels(
     ylabel: str = "accuracy (%)",
     scale: float = 100,
     columns: int = 3,
-) -> "Figure":
+) -> Figure:
     """Draw one panel per data set with curves and horizontal lines.
 
     Parameters
@@ -90,9 +90,10 @@ def plot_curve_panels(
     style.check_not_empty(panels, "panels")
     columns = max(1, min(columns, len(panels)))
     rows = -(-len(panels) // columns)
-    figure, axes = style.new_figure(
-        2.6 * columns + 0.4 if columns > 1 else 4.6, 2.4 * rows + 0.7, rows, columns
-    )
+    width = 2.6 * columns + 0.4 if columns > 1 else 4.6
+    figure = Figure(figsize=(width, 2.4 * rows + 0.7), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    axes = [style.tidy_ticks(ax) for ax in grid.ravel()]
     curves = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     colors = dict(zip(curves, style.palette(len(curves)), strict=True))

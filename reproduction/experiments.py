@@ -14,6 +14,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.progress import Progress
 from brainweave.evaluation.grid import Grid, run_grid
 from reproduction import settings
+from reproduction.grids import BothNuSVMs, summarise, vary, with_missing
 from reproduction.output import (
     add_published,
     draw_figure,
@@ -33,7 +34,6 @@ from reproduction.settings import (
     competing_methods,
     gdm,
     grid_study,
-    nu_svms,
     our_gdm,
 )
 
@@ -119,13 +119,13 @@ def table2(
                     if m in wanted and m in available
                 },
                 protocols=protocols,
-                measure=nu_svms(setting.nu, n_permutations),
+                measure=BothNuSVMs(setting.nu, n_permutations),
                 random_state=random_state,
             )
         )
     folder = result_folder(out)
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = add_published(result.summary(), chosen, real=given)
+    table = add_published(summarise(result), chosen, real=given)
     name = "table2" if aligned else "unaligned"
     write_table(folder, name, table, table_text(table, published=aligned))
     return table
@@ -202,7 +202,7 @@ def figure(
     grids = []
     for setting in chosen:
         study = grid_study(setting, given.get(setting.name), random_state=random_state)
-        measure = nu_svms(setting.nu)
+        measure = BothNuSVMs(setting.nu)
         model = {"GDM": gdm(setting, kernel=plan.kernel, hp=plan.hp)}
         common: dict[str, Any] = {
             "protocols": (protocol,),
@@ -215,15 +215,15 @@ def figure(
         lines = {m: others[m] for m in SLOWEST_FIRST if m in (WITHOUT, *COMPETING)}
         grids.append(Grid(study, lines, **common))
         if plan.what == "energy":
-            grids.append(Grid(study, model, vary={"energy": plan.values}, **common))
+            grids += vary(Grid(study, model, **common), "energy", plan.values)
         else:
             whole = [v for v in plan.values if v == 0]
             rest = [v for v in plan.values if v > 0]
-            grids.append(Grid(study, model, missing=whole, **common))
-            grids.append(Grid(study, model, missing=rest, repeats=repeats, **common))
+            grids += with_missing(Grid(study, model, **common), whole)
+            grids += with_missing(Grid(study, model, **common), rest, repeats)
     folder = result_folder(out)
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    return draw_figure(plan, chosen, result.summary(), folder, real=given)
+    return draw_figure(plan, chosen, summarise(result), folder, real=given)
 
 
 # Incompleteness with the linear kernel; energy with the linear kernel; then the same

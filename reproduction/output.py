@@ -12,6 +12,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
 from brainweave.evaluation.evaluate import PROTOCOLS
 from brainweave.evaluation.results import GridResult
+from reproduction.grids import summarise
 from reproduction.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Figure
 
 if TYPE_CHECKING:
@@ -337,9 +338,9 @@ def draw_curves(
     import pandas as pd
 
     whole = table[table["method"] == "GDM"].assign(missing=0.0)
-    incomplete = pd.concat([whole, missing.summary()])
+    incomplete = pd.concat([whole, summarise(missing)])
     curves = {
-        "energy": energy.summary().assign(x=lambda found: found["param_energy"]),
+        "energy": summarise(energy).assign(x=lambda found: found["param_energy"]),
         "incompleteness": incomplete.assign(x=incomplete["missing"]),
     }
     guess = float(table["chance"].iloc[0])

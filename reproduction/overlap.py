@@ -25,8 +25,7 @@ from brainweave import PaperGDM
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.evaluation.metrics import match_segments
-from brainweave.study.simulation.engine import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_study
+from brainweave.study.simulation import SimulationSettings, simulate_study
 from reproduction.output import (
     markdown,
     percent,

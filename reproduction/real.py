@@ -18,9 +18,11 @@ from brainweave.aligners.srm.srm import SRM
 from brainweave.evaluation.evaluate import PROTOCOLS
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Matching
+from brainweave.evaluation.splits import split_study
 from brainweave.evaluation.tuning import GDMCV
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.study import Study
+from reproduction.grids import BothNuSVMs, summarise, vary, with_missing
 from reproduction.output import (
     count_choices,
     draw_curves,
@@ -36,7 +38,6 @@ from reproduction.settings import (
     WITHOUT,
     competing_methods,
     dataset,
-    nu_svms,
     our_gdm,
 )
 
@@ -148,7 +149,8 @@ def raider(
     folder = result_folder(out)
     study = data if isinstance(data, Study) else load_raider_images(data)
     setting = dataset("Raider")
-    source = GridStudy("Raider", study, halves="run", leave_out=setting.leave_out)
+    split = split_study(study, halves="run")
+    source = GridStudy("Raider", split, leave_out=setting.leave_out)
     k, v = N_COMPONENTS, max(s.n_voxels for s in study)
     available = {
         **competing_methods(k, v),
@@ -162,25 +164,21 @@ def raider(
     gdm = {"GDM": available["GDM"]}
     sized = {m: a for m, a in chosen.items() if m not in (WITHOUT, "GDMCV")}
 
-    def run(methods: dict[str, Any], n_permutations: int = 0, **varied: Any) -> Any:
-        grid = Grid(
-            source,
-            methods,
-            protocols=PROTOCOLS,
-            measure=nu_svms(setting.nu, n_permutations),
-            random_state=random_state,
-            **varied,
-        )
-        return run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
+    def grid(methods: dict[str, Any], n_permutations: int = 0) -> Grid:
+        measure = BothNuSVMs(setting.nu, n_permutations)
+        return Grid(source, methods, PROTOCOLS, measure, random_state)
+
+    def run(grids: Any) -> Any:
+        return run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
 
     # one after the other, so that each has its own summary; they share the store
-    main = run(chosen, n_permutations)
-    energy = run(gdm, vary={"energy": ENERGIES})
-    missing = run(gdm, missing=MISSING, repeats=repeats)
-    number = run(sized, vary={"n_components": NUMBERS})
+    main = run(grid(chosen, n_permutations))
+    energy = run(vary(grid(gdm), "energy", ENERGIES))
+    missing = run(with_missing(grid(gdm), MISSING, repeats))
+    number = run(vary(grid(sized), "n_components", NUMBERS))
     order = {"method": list(available), "protocol": PROTOCOLS}
-    table = sort_by_order(main.summary(), **order)
-    by_number = sort_by_order(number.summary(), **order)
+    table = sort_by_order(summarise(main), **order)
+    by_number = sort_by_order(summarise(number), **order)
     choices = count_choices(main)
     write_table(folder, "raider", table, raider_text(table, by_number, choices))
     write_table(folder, "raider_choices", choices)
@@ -237,15 +235,16 @@ def pieman(
         "GDM": PaperGDM(k, energy=ENERGY, graph="time"),
         **our_gdm("time"),
     }
+    split = split_study(study, halves=[first] * len(study))
     grid = Grid(
-        GridStudy("pieman", study, halves=[first] * len(study), leave_out=LEAVE_OUT),
+        GridStudy("pieman", split, leave_out=LEAVE_OUT),
         select_methods(available, methods),
         protocols=PROTOCOLS,
         measure=Matching(window),
         random_state=random_state,
     )
     result = run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = sort_by_order(result.summary(), method=list(available), protocol=PROTOCOLS)
+    table = sort_by_order(summarise(result), method=list(available), protocol=PROTOCOLS)
     write_table(folder, "pieman", table, pieman_text(table))
     return table
 
@@ -329,19 +328,18 @@ def raider_all_splits(
         Grid(
             GridStudy(
                 f"Raider, runs {' '.join(map(str, way))}",
-                study,
-                halves=[np.isin(own, way) for own in runs],
+                split_study(study, halves=[np.isin(own, way) for own in runs]),
                 leave_out=min(2, len(study) - 1),
             ),
             chosen,
             protocols=PROTOCOLS,
-            measure=nu_svms(),
+            measure=BothNuSVMs(),
             random_state=random_state,
         )
         for way in halvings(runs[0].tolist())[:most]
     ]
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = _summarise_splits(result.summary(), list(chosen))
+    table = _summarise_splits(summarise(result), list(chosen))
     write_table(folder, "raider_all_splits", table, splits_text(table))
     return table
 

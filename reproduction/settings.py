@@ -25,12 +25,13 @@ from brainweave.aligners.hyperalignment import (
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.srm.robust import RobustSRM
 from brainweave.aligners.srm.srm import SRM, DetSRM
-from brainweave.evaluation.classifiers import make_classifier
 from brainweave.evaluation.grid import GridStudy
-from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
-from brainweave.study.simulation.engine import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_like
+from brainweave.study.simulation import (
+    SimulatedStudy,
+    SimulationSettings,
+    simulate_study,
+)
 from brainweave.study.study import Study
 
 #: No alignment: the classifier alone.
@@ -248,12 +249,6 @@ def our_gdm(graph: str = "labels") -> dict[str, GDM]:
     return {"GDM, default": GDM(), "GDM, labels+time": GDM(graph="labels+time")}
 
 
-def nu_svms(nu: float = 0.5, n_permutations: int = 0) -> Classification:
-    """Return the classification by both nu-SVMs: the default, and LIBSVM's beside."""
-    ours, plain = (make_classifier(name, nu) for name in (None, "nu-svm"))
-    return Classification(ours, n_permutations, beside=plain)
-
-
 # -- data ------------------------------------------------------------------------------
 
 #: Studies by the name of the dataset; for Raider a pair, the film and the images.
@@ -307,9 +302,10 @@ def grid_study(
     if setting.movie_parts:
         film, images = study
         parts = movie_parts(film, setting)
-        return GridStudy(setting.name, images, align=parts, leave_out=setting.leave_out)
-    chosen = match_study(study, "truncate") if aligned else study
-    return GridStudy(setting.name, chosen, leave_out=setting.leave_out)
+        split = split_study(images, align=parts)
+    else:
+        split = split_study(match_study(study, "truncate") if aligned else study)
+    return GridStudy(setting.name, split, leave_out=setting.leave_out)
 
 
 def movie_parts(film: Study, setting: Dataset) -> list[Study]:
@@ -328,6 +324,49 @@ def movie_parts(film: Study, setting: Dataset) -> list[Study]:
         )
         for k in range(n_parts)
     ]
+
+
+def simulate_like(
+    n_subjects: int,
+    n_samples: int,
+    n_voxels: int,
+    n_categories: int | None,
+    *,
+    aligned: bool = False,
+    **options: Any,
+) -> SimulatedStudy:
+    """Simulate a study of a given shape, for instance that of a published one.
+
+    Parameters
+    ----------
+    n_subjects : int
+        Number of subjects.
+    n_samples : int
+        Number of labelled samples of every subject.
+    n_voxels : int
+        Number of voxels, which are the same for all subjects.
+    n_categories : int or None
+        Number of categories, shown in blocks; None for a movie.
+    aligned : bool, default=False
+        Show all subjects the same sequence, so that samples are aligned in time.
+    **options
+        Further parameters of :func:`simulate_study`.
+
+    Returns
+    -------
+    SimulatedStudy
+        Study of that shape.
+    """
+    movie = n_categories is None
+    return simulate_study(
+        n_subjects=n_subjects,
+        n_samples=n_samples,
+        n_voxels=n_voxels,
+        design="movie" if movie else "blocks",
+        categories=8 if n_categories is None else n_categories,
+        own_sequence=not (movie or aligned),
+        **options,
+    )
 
 
 def _simulate(s: Dataset, aligned: bool, seed: int) -> SplitStudy | Study:

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from brainweave import NoAlignment, PaperGDM
+from brainweave import NoAlignment, PaperGDM, split_study
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 
 
@@ -36,11 +36,15 @@ def small_data(n_subjects=4, seed=0):
 def small_grid(**options):
     X, y = small_data()
     settings = {
-        "methods": {"GDM": TracedGDM(2), "none": NoAlignment()},
+        "methods": {
+            "GDM": TracedGDM(2, energy=0.5),
+            "GDM, more": TracedGDM(2, energy=0.8),
+            "none": NoAlignment(),
+        },
         "protocols": ("joint", "held-out"),
-        "vary": {"energy": (0.5, 0.8)},
     }
-    return Grid(GridStudy("small", X, y, leave_out=2), **{**settings, **options})
+    source = GridStudy("small", split_study(X, y), leave_out=2)
+    return Grid(source, **{**settings, **options})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import brainweave
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")])
+PAGES = [ROOT / "README.md", *DOCS]
 MORE = (ROOT / "docs/api/more.rst").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs/api/index.rst").read_text(encoding="utf-8")
 
@@ -32,8 +33,9 @@ def _code(path):
     """Find what a page or example shows as code, line by line."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.M | re.S)
-        yield from (line for block in blocks for line in block.splitlines())
+        blocks = re.findall(r"^```(.*?)\n(.*?)^```", text, re.M | re.S)
+        code = [block for kind, block in blocks if not kind.startswith("{")]
+        yield from (line for block in code for line in block.splitlines())
         yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
     else:
         yield from re.findall(r"^# {4,}(.*)$", text, re.M)
@@ -115,12 +117,36 @@ def test_examples_are_numbered_and_what_pages_link_to_exists():
             assert linked in stems, path.name
 
 
-def test_all_pages_are_in_the_table_of_contents():
-    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    contents = index.split("```{toctree}")[1]
-    for path in (ROOT / "docs").glob("*.md"):
-        if path.stem != "index":
-            assert re.search(rf"^{path.stem}$", contents, re.M), path.name
+def _contents(page):
+    """Find the pages that a page lists, and those that they list."""
+    yield page
+    text = page.read_text(encoding="utf-8")
+    for block in re.findall(r"^```\{toctree\}\n(.*?)^```", text, re.M | re.S):
+        for name in re.findall(r"^[\w./]+$", block, re.M):
+            listed = (page.parent / f"{name}.md").resolve()
+            if listed.exists():  # other pages are made when the site is built
+                yield from _contents(listed)
+
+
+def test_all_pages_are_in_the_table_of_contents_once():
+    listed = list(_contents(ROOT / "docs/index.md"))
+    assert sorted(listed) == DOCS
+
+
+def test_messages_that_are_explained_exist():
+    """Troubleshooting quotes messages of the package, with ... for what varies."""
+    page = (ROOT / "docs/guide/troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\*(.+)\*\n: ", page, re.M)
+    assert len(messages) > 20
+    strings = {
+        node.value
+        for path in Path(brainweave.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for message in messages:
+        for part in filter(None, (part.strip() for part in message.split("..."))):
+            assert any(part in text for text in strings), f"{message}: {part}"
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
@@ -140,7 +166,7 @@ def test_pages_and_examples_show_commands():
     assert len(COMMAND_LINES) > 20
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SUPPORT.md"])
 def test_files_that_are_linked_to_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     for linked in re.findall(r"\]\(([^)#:]+)\)", text):
@@ -184,13 +210,18 @@ def test_tables_taken_from_other_pages_are_there():
         from markdown_tables import choose_columns, read_table
     finally:
         sys.path.pop(0)
-    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    blocks = re.findall(
-        r"```\{table-from\} (\S+)\n:heading: (.*)\n(?::columns: (.*)\n)?```", index
-    )
-    assert len(blocks) == 3
-    for page, heading, columns in blocks:
-        rows = read_table((ROOT / "docs" / page).read_text(encoding="utf-8"), heading)
+    found = [
+        (path.parent / page, heading, columns)
+        for path in DOCS
+        for page, heading, columns in re.findall(
+            r"^```\{table-from\} (\S+)\n:heading: (.*)\n(?::columns: (.*)\n)?```",
+            path.read_text(encoding="utf-8"),
+            re.M,
+        )
+    ]
+    assert found
+    for page, heading, columns in found:
+        rows = read_table(page.read_text(encoding="utf-8"), heading)
         assert len({len(row) for row in rows}) == 1
         if columns:
             choose_columns(rows, [c.strip() for c in columns.split(",")])

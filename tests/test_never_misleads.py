@@ -514,9 +514,8 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
 
     import scipy.sparse
 
-    from brainweave import GDM
+    from brainweave import GDM, split_study
     from brainweave.evaluation.grid import Grid, GridStudy
-    from brainweave.evaluation.tuning import LabelGraph
     from brainweave.graphs.builders import label_graph
 
     study = noise_study(rng)
@@ -526,9 +525,6 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
         label_graph,
         partial(label_graph, same=0, different=1),
         partial(label_graph, same=1, different=0),
-        LabelGraph(-0.5),
-        LabelGraph(-0.25).__call__,
-        LabelGraph(-0.125).__call__,
         Slotted(1.0).graph,
         Slotted(2.0).graph,
         scipy.sparse.eye_array(n).tocsr(),
@@ -538,18 +534,18 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
     ]
     grids = [Grid(GridStudy("s", study), {"GDM": GDM(2, graph=g)}) for g in graphs]
     grids += [
-        Grid(GridStudy("s", study, match=how), {"GDM": GDM(2)})
+        Grid(GridStudy("s", split_study(study, match=how)), {"GDM": GDM(2)})
         for how in ("truncate", "average")
     ]
-    names = [next(grid.jobs()).cells[0].name for grid in grids]
+    names = [next(grid.jobs()).names[0] for grid in grids]
     assert len(set(names)) == len(names)
     again = Grid(
         GridStudy("s", study),
         {"GDM": GDM(2, graph=partial(label_graph, same=0, different=1))},
     )
-    assert next(again.jobs()).cells[0].name == names[2]
+    assert next(again.jobs()).names[0] == names[2]
     for untold in ((g for g in "ab"), lambda y: label_graph(y)):
-        grid = Grid(GridStudy("s", study), {"GDM": GDM(2)}, vary={"graph": [untold]})
+        grid = Grid(GridStudy("s", study), {"GDM": GDM(2, graph=untold)})
         with pytest.raises(ValueError, match="cannot be kept"):
             next(grid.jobs())
 
@@ -566,10 +562,10 @@ def test_a_damaged_store_gives_the_same_table_or_says_why(rng, tmp_path):
         source = GridStudy("s", lambda: study, version="1", shape=(2, len(study)))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The record", RuntimeWarning)
-            return run_grid(Grid(source, {"GDM": GDM(2)}), tmp_path).summary()
+            return run_grid(Grid(source, {"GDM": GDM(2)}), tmp_path).to_frame()
 
     study = noise_study(rng)
-    shown = ["n_folds", "n_failed", "mean", "std", "error"]
+    shown = ["half", "fold", "score", "error"]
     whole = run()[shown]
     cells = sorted((tmp_path / "cells").iterdir())
     cells[0].write_text("{")
@@ -806,15 +802,15 @@ def test_a_group_is_of_one_kind_of_data(tmp_path, capsys):
     app("group", *objects)
 
 
-def test_overwriting_a_dataset_spares_what_is_not_ours(tmp_path, capsys):
-    """--overwrite deleted my scans: any folder with a dataset description would do."""
+def test_overwriting_a_study_spares_what_is_not_ours(tmp_path, capsys):
+    """--overwrite deleted my scans: any folder would do."""
+    _noise_folder(tmp_path / "st", ["01", "02"])
     scans = tmp_path / "scans"
     scans.mkdir()
     (scans / "dataset_description.json").write_text('{"Name": "years of work"}')
-    small = ("--n-subjects", 2, "--n-voxels", 20, "--categories", 2, "--n-runs", 2)
-    options = ("--bids", "--overwrite", *small, "-q")
-    _, said = _command(capsys, "simulate", scans, *options, code=2)
-    assert "is not empty" in said
+    words = ("convert", tmp_path / "st", scans, "--overwrite", "-q")
+    _, said = _command(capsys, *words, code=2)
+    assert "holds no study, so it is not replaced" in said
     assert (scans / "dataset_description.json").is_file()
 
 
@@ -990,7 +986,9 @@ def test_a_subject_or_a_run_that_is_there_twice_is_not_scored():
         labels=[*one.labels, *one.labels],
         runs=np.repeat([1, 2], one.n_samples),
     )
-    with pytest.raises(InputError, match="run 1 and run 2 of subject '01' are"):
+    with pytest.raises(
+        InputError, match="run 1 of subject '01' and run 2 of subject '01' are"
+    ):
         split_study(Study([again, *list(study)[1:]]))
 
 

@@ -75,34 +75,85 @@ def _names(requirements):
     return {re.split(r"[<>=!\[; ]", line)[0].lower() for line in requirements}
 
 
-def test_the_container_installs_what_pyproject_says_and_nothing_else():
+def test_the_container_installs_the_wheel_and_nothing_else():
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     lines = text.replace("\\\n", " ").splitlines()
     installs = [line for line in lines if re.search(r"\b(pip|apt|conda)\b", line)]
     assert installs == [
-        "RUN pip install --no-cache-dir build && "
-        "python -m build --wheel --outdir /wheels .",
         "RUN pip install --no-cache-dir /wheels/*.whl && rm -r /wheels",
     ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     least = project["project"]["requires-python"].removeprefix(">=").split(".")
-    images = {m for line in lines for m in re.findall(r"^FROM python:([\d.]+)", line)}
-    assert len(images) == 1
-    assert [int(p) for p in images.pop().split(".")] >= [int(p) for p in least]
-    # all that the wheel is built from is copied, and let in by .dockerignore
-    copied = {
-        name
-        for line in lines
-        if line.startswith("COPY ") and "--from" not in line
-        for name in line.split()[1:-1]
-    }
-    needed = {"pyproject.toml", "src", project["project"]["readme"]}
-    needed |= set(project["project"]["license-files"])
-    assert copied == needed
+    (image,) = {m for line in lines for m in re.findall(r"^FROM python:([\d.]+)", line)}
+    assert [int(p) for p in image.split(".")] >= [int(p) for p in least]
+    # the wheel is copied, and let in by .dockerignore
+    copied = [line.split()[1:] for line in lines if line.startswith("COPY ")]
+    assert copied == [["dist/*.whl", "/wheels/"]]
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert {line[1:] for line in ignored if line.startswith("!")} == needed
-    (entry,) = [line for line in lines if line.startswith("ENTRYPOINT")]
-    assert list(project["project"]["scripts"]) == json.loads(entry.split(None, 1)[1])
+    assert [line for line in ignored if line.startswith("!")] == ["!dist"]
+
+
+def test_the_container_is_a_bids_app():
+    """It takes folder, output and level, as the specification of BIDS Apps says."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    command, *words = json.loads(re.search(r"^ENTRYPOINT (.*)$", text, re.M)[1])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert command in project["project"]["scripts"]
+    import typer.main
+
+    from brainweave.cli.app import app
+
+    (name,) = words
+    parameters = typer.main.get_command(app).commands[name].params
+    given = [p.name for p in parameters if p.param_type_name == "argument"]
+    assert given == ["bids_dir", "output_dir", "analysis_level"]
+
+
+def test_the_public_version_is_that_of_the_installed_package():
+    """Both come from one tag; a commit after it has the same next release."""
+    from importlib.metadata import version
+
+    from packaging.version import Version
+
+    import brainweave
+
+    installed = Version(version("brainweave"))
+    assert Version(brainweave.__version__).base_version == installed.base_version
+
+
+def test_every_supported_python_is_tested_and_named():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    tests = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))
+    tested = tests["jobs"]["test"]["strategy"]["matrix"]["python"]
+    named = [
+        line.rpartition(" ")[2]
+        for line in project["project"]["classifiers"]
+        if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", line)
+    ]
+    assert tested == named
+    assert project["project"]["requires-python"] == f">={tested[0]}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_actions_are_pinned_and_say_their_version(path):
+    used = re.findall(r"uses: (.*)$", path.read_text(encoding="utf-8"), re.M)
+    assert used
+    for line in used:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line), line
+
+
+def test_descriptions_for_others_agree_with_the_project():
+    assert _load_tool("check_metadata").check()[0] == []
+
+
+def test_a_requirement_that_the_recipe_lacks_is_found():
+    tool = _load_tool("check_metadata")
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    assert tool.wrong_requirements(project) == []
+    project["dependencies"].append("attrs>=24")
+    (found,) = tool.wrong_requirements(project)
+    assert "attrs >=24" in found
 
 
 def test_mutants_are_made_run_and_told_apart():

@@ -230,7 +230,6 @@ def test_degenerate_studies_are_aligned_or_refused(name):
 GRAPHS = {
     "label": bw.label_graph,
     "time": bw.time_graph,
-    "hyperalignment": bw.hyperalignment_graph,
     "affinity": lambda ids: bw.affinity_graph(
         ids, (lambda n: np.eye(n) + 0.5)(len(set(np.concatenate(list(map(list, ids))))))
     ),

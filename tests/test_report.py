@@ -22,7 +22,6 @@ from numpy.testing import assert_allclose
 import brainweave
 from brainweave import GDM, NoAlignment, PaperGDM
 from brainweave._core.exceptions import InputError
-from brainweave.basis.reliability import reliable_share
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
@@ -150,7 +149,6 @@ def html(tmp_path_factory, study, model, results):
         config={"model": {"energy": 0.9, "graph": "labels"}, "seed": 7},
         title="A title",
         warnings=["it rained"],
-        seconds={"read": 2.0},
     )
     assert written == path
     return path.read_text(encoding="utf-8")
@@ -298,7 +296,6 @@ def test_a_method_has_one_name_in_all_parts_of_a_report(tmp_path):
         "GDM, held-out",
         "without alignment, held-out",
     ]
-    assert [row[0] for row in page.csv("times")[1:]] == page.csv("by-subject")[0][1:]
     assert "none (held-out)" not in page.text
 
 
@@ -376,10 +373,6 @@ def test_warnings_given_and_found_are_shown(page):
 def test_configuration_versions_and_times_are_listed(page):
     for text in ("model.energy 0.9", "model.graph labels", "seed 7", "numpy"):
         assert text in page.text
-    rows = page.csv("times")
-    assert rows[0] == ["", "read", "align", "classify"]
-    assert rows[1] == ["this run", "2", "", ""]
-    assert rows[2] == ["GDM, joint", "", "0.5", "1.25"]
 
 
 def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, results):
@@ -388,10 +381,8 @@ def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, result
     assert [r[4] for r in folds] == ["01", "02", "", "", "", ""]
     fits = [float(r[1]) for r in page.csv("eigenvalues")[1:]]
     assert_allclose(fits, -model.eigenvalues_, rtol=1e-5)  # under an energy
-    labels = [r[3] for r in page.csv("sequences")[1:] if r[0] == "02"]
+    labels = [r[3] for r in page.csv("shared-space")[1:] if r[0] == "02"]
     assert labels == study["02"].labels.tolist()
-    energy = [r for r in page.csv("energy")[1:] if r[0] == "03" and r[3] == "1"]
-    assert len(energy) == model.bases_[2].n_kept
     confusion = page.csv("confusion-0")[1:]
     assert [int(r[2]) for r in confusion[:2]] == [6, 1]
 
@@ -471,14 +462,14 @@ def test_a_study_alone_makes_a_report(tmp_path, study):
     assert figures == {"sequences", "subjects", "versions"}
 
 
-def test_a_model_alone_knows_its_labels(tmp_path, study):
+def test_a_model_alone_makes_a_report(tmp_path, study):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = GDM(n_components=3).fit(*study.to_lists())
     page = Page(write_report(tmp_path / "r.html", model=model).read_text("utf-8"))
     figures = {a["id"] for a in page.all("figure")}
-    assert {"sequences", "shared-space", "eigenvalues", "configuration"} <= figures
-    assert page.csv("shared-space")[1][3] == study[0].labels[0]
+    assert {"shared-space", "eigenvalues", "configuration"} <= figures
+    assert page.csv("shared-space")[1][3] == ""  # labels are those of the study
 
 
 @pytest.mark.parametrize(
@@ -518,7 +509,7 @@ def test_a_model_file_comes_back_with_its_report(tmp_path, study, model):
     loaded = brainweave.load(tmp_path / "m.safetensors")
     page = Page(write_report(tmp_path / "r.html", model=loaded).read_text("utf-8"))
     figures = {a["id"] for a in page.all("figure")}
-    assert {"sequences", "eigenvalues", "components", "configuration"} <= figures
+    assert {"eigenvalues", "components", "configuration"} <= figures
 
 
 def test_results_alone_make_a_report(tmp_path, results):
@@ -535,53 +526,6 @@ def test_unlabelled_subjects_make_a_report(tmp_path):
     page = Page(path.read_text("utf-8"))
     assert len(page.csv("shared-space")) == 21
     assert "without labels" in page.text
-
-
-def test_categories_that_a_subject_lacks_are_named(tmp_path, study):
-    first = study[0].select(study[0].labels != "c")
-    path = write_report(tmp_path / "r.html", study=Study([first, *study[1:]]))
-    assert "subject 01 has no sample of: c." in Page(path.read_text("utf-8")).text
-
-
-def test_what_several_subjects_lack_is_said_once(tmp_path, study):
-    first, second = (s.select(s.labels != "c") for s in study[:2])
-    lacking = Study([first, second, study[2]])
-    text = Page(write_report(tmp_path / "r.html", study=lacking).read_text()).text
-    assert "subject 01, subject 02 have no sample of: c." in text
-    told = "1 of 4 categories are not held by all subjects: 'c' not by '01', '02'."
-    path = write_report(tmp_path / "r.html", study=lacking, warnings=[told])
-    text = Page(path.read_text()).text
-    assert told in text
-    assert "no sample of" not in text
-
-
-def _cells(rng, *, n_runs=8, repeats=6):
-    """Four categories in blocks of samples that are alike also in noise."""
-    labels = np.concatenate([np.repeat(rng.permutation(4), repeats)] * n_runs)
-    runs = np.repeat(np.arange(n_runs), 4 * repeats)
-    blocks = np.arange(len(labels)) // repeats
-    X = 3 * rng.normal(size=(blocks[-1] + 1, 400))[blocks] + 5 * runs[:, None]
-    return X + rng.normal(size=X.shape), labels.tolist(), runs.tolist()
-
-
-def test_reliable_voxels_are_those_whose_answers_repeat_over_runs(rng):
-    X, labels, runs = _cells(rng)
-    noise = reliable_share(X, labels, runs)
-    assert noise == pytest.approx(0.05, abs=0.04)  # though blocks are alike
-    X[:, :200] += 6 * rng.normal(size=(4, 200))[labels]
-    assert reliable_share(X, labels, runs) == pytest.approx(0.5, abs=0.1)
-    labels[:5] = [None] * 5
-    assert reliable_share(X, labels, runs) == pytest.approx(0.5, abs=0.1)
-
-
-def test_reliable_voxels_are_not_told_where_nothing_repeats(rng):
-    X = rng.normal(size=(8, 5))
-    nobody = [None] * 8
-    assert reliable_share(X, list("abcdefgh"), nobody) is None
-    assert reliable_share(X, nobody, nobody) is None
-    assert reliable_share(X, list("aabbaabb"), [1] * 4 + [2] * 4) is None  # two runs
-    assert reliable_share(X, list("aaaabbbb"), nobody) is not None
-    assert reliable_share(np.ones((8, 5)), list("aaaabbbb"), nobody) is None
 
 
 def test_methods_are_compared_within_each_protocol(tmp_path):
@@ -602,15 +546,6 @@ def test_methods_are_compared_within_each_protocol(tmp_path):
         ["GDM vs. SRM", "held-out", "20"],
         ["GDM vs. SRM", "joint", "20"],
     ]
-
-
-def test_the_quality_of_each_subject_is_shown_where_it_is_known(tmp_path, study, page):
-    assert "reliable voxels" not in page.text  # two runs are too few
-    no_runs = [Subject(s.id, s.data(), labels=s.labels) for s in study]
-    path = write_report(tmp_path / "r.html", study=Study(no_runs))
-    header, *rows = Page(path.read_text("utf-8")).csv("subjects")
-    shares = [float(r[header.index("reliable voxels")].split()[0]) for r in rows]
-    assert min(shares) > 50  # all voxels carry the categories
 
 
 def brains(n_subjects=2):
@@ -659,7 +594,7 @@ def test_features_and_samples_are_counted_from_0_as_in_python(tmp_path):
     assert list(model.component_summary().index) == [0, 1]
     header, first, *_ = page.csv("shared-space")
     assert header[4:] == ["shared feature 0", "shared feature 1"]
-    assert first[1] == page.csv("sequences")[1][1] == "0"
+    assert first[1] == "0"
     titles = [f"Shared feature {k}, subject 0{i}" for k in (0, 1) for i in (1, 2)]
     assert all(title in page.text for title in titles)
     features = [a["data-feature"] for a in page.all("div") if "data-feature" in a]
@@ -690,8 +625,6 @@ def test_maps_are_drawn_when_images_are_known(tmp_path):
     page = Page(path.read_text("utf-8"))
     (image,) = page.all("img")
     assert image["src"].startswith("data:image/png;base64,")
-    values = [float(r[1]) for r in page.csv("map-0-0")[1:]]
-    assert_allclose(values, model.maps_[0].patterns[0], rtol=1e-4)
     assert "Haufe et al., 2014" in page.text
 
 
@@ -875,9 +808,7 @@ def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
     assert "Data and preprocessing" in page.text
     assert "single volumes, 5 s after the stimulus" in page.text
     assert "in 4 categories. Samples: single volumes, 5 s after" in page.text
-    header, *rows = page.csv("subjects")
-    missing = {row[0]: row[header.index("missing runs")] for row in rows}
-    assert missing == {"01": "", "02": "3", "03": ""}
+    assert "Missing runs: " in page.text
     bare = Page(write_report(tmp_path / "b.html", study=study).read_text())
     assert "Preprocessing" not in bare.text
 
@@ -889,30 +820,6 @@ def text_of(path, **content):
     return Page(write_report(path / "r.html", **content).read_text("utf-8"))
 
 
-def test_lost_volumes_and_masks_that_differ_are_told(tmp_path):
-    import nibabel as nib
-
-    from brainweave.study.spaces import VolumeSpace
-
-    def space(*left_out):
-        mask = np.ones((3, 3, 4), np.uint8)
-        mask.ravel()[list(left_out)] = 0
-        return VolumeSpace(nib.Nifti1Image(mask, np.eye(4)))
-
-    spaces = [space(0), space(1, 2)]
-    subjects = [
-        Subject(f"0{i + 1}", np.ones((3, s.n_voxels)), labels=list("abc"), space=s)
-        for i, s in enumerate(spaces)
-    ]
-    runs = {"01": {"1": {"scrubbed": 2}, "2": {"scrubbed": 5}}, "02": {"1": {}}}
-    page = text_of(tmp_path, study=Study(subjects, record={"runs": runs}))
-    header, *rows = page.csv("subjects")
-    lost = header.index("volumes left out")  # nobody says that it was for motion
-    assert [row[lost] for row in rows] == ["7", "0"]
-    shared = header.index("in all masks")
-    assert [row[shared] for row in rows] == ["94.3\u00a0%", "97.1\u00a0%"]
-
-
 def test_many_categories_are_counted_not_listed(tmp_path):
     names = [f"c{i:03}" for i in range(101)]
     everyone = Subject("01", np.ones((101, 2)), labels=names)
@@ -920,10 +827,6 @@ def test_many_categories_are_counted_not_listed(tmp_path):
     page = text_of(tmp_path, study=Study([everyone, half]))
     header, *rows = page.csv("subjects")
     assert [row[header.index("categories")] for row in rows] == ["101", "50"]
-    assert "has no sample of" not in page.text  # too many to be told
-    few = Study([everyone.select(np.arange(20)), half.select(np.arange(19))])
-    page = text_of(tmp_path, study=few)
-    assert "subject 02 has no sample of: c019." in page.text
 
 
 def test_one_shared_feature_is_drawn_on_a_line(tmp_path, study):
@@ -972,7 +875,7 @@ def test_settings_of_any_kind_are_listed(tmp_path, study):
     assert rows["weights"] == "ndarray of shape (2, 3)"
     assert rows["kernel"] == "tanh"
     assert rows["graph"] == "make_study"
-    assert rows["sizes"] == "1, None"
+    assert rows["sizes"] == "[1, None]"
     assert rows["empty"] == "{}"
     assert rows["shape"] == "slice(None, 3, None)"
 
@@ -1004,3 +907,12 @@ def test_samples_that_cannot_be_held_out_are_drawn_as_they_are(tmp_path):
     assert len(page.csv("shared-space")) == 5
     assert len(page.all("img")) == 2  # and nobody claims that a feature holds, or not
     assert "does not hold up" not in page.text
+
+
+def test_a_report_leaves_no_figure_open(tmp_path):
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+    study, model = brains()
+    write_report(tmp_path / "r.html", study=study, model=model)
+    assert plt.get_fignums() == []

@@ -76,7 +76,7 @@ def test_it_is_evaluated_under_both_protocols(study, protocol):
 
 def test_it_is_compared_with_others_and_resumed(study, tmp_path):
     grid = Grid(
-        GridStudy("simulated", study, halves="run"),
+        GridStudy("simulated", bw.split_study(study, halves="run")),
         {"toy": CategoryAxes(), "GDM": bw.PaperGDM(2, energy=0.5)},
         protocols=("joint", "held-out"),
     )

@@ -57,8 +57,7 @@ NEAREST = {
         *("study/test_samples", "evaluation/test_scores", "evaluation/test_splits"),
         "evaluation/test_classification",
     ],
-    "graphs/builders": ["graphs/test_graphs", "aligners/test_gdm_errors"],
-    "graphs/terms": [
+    "graphs/builders": [
         *("graphs/test_graphs", "aligners/test_gdm_algorithm1"),
         "aligners/test_gdm_errors",
     ],

@@ -20,6 +20,7 @@ from pathlib import Path
 from shutil import copyfile
 
 import pandas as pd
+from packaging.version import Version
 from scipy.stats import binomtest
 
 from brainweave import __version__
@@ -41,7 +42,7 @@ PAGES = [
     ROOT / name
     for name in (
         *("docs/results.md", "docs/gdm.md", "docs/speed.md", "docs/error_rates.md"),
-        "README.md",
+        *("README.md", "paper/paper.md"),
     )
 ]
 SHAPES = ("DS105ROI", "DS011", "DS001", "DS232")
@@ -57,6 +58,8 @@ COMMANDS = {
 #: Tables beside the one of the result's own name; figures are kept in docs.
 BESIDE = {"raider": ("raider_components", "raider_choices")}
 FIGURES = {"raider": ("raider_energy.svg", "raider_incompleteness.svg")}
+#: Shorter forms of a result that is stored under another name.
+SHORT = {"peers_seconds": "peers"}
 BLOCK = re.compile(r"(<!-- result: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -67,12 +70,32 @@ def tables(name: str, folder: Path) -> list[pd.DataFrame]:
     return [t.fillna({"error": ""}) if "error" in t else t for t in found]
 
 
-def peers_text(table: pd.DataFrame) -> str:
-    """Write what benchmarks/bench_methods.py measured, a column per shape."""
+def by_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return what bench_methods.py measured, shapes as text, and these in order."""
     table = table[table["kind"] == "paper"].copy()
     sizes = table[["subjects", "samples", "voxels"]].astype(str)
     table["shape"] = sizes.agg(" x ".join, axis=1)
-    shapes = list(dict.fromkeys(table["shape"]))
+    return table, list(dict.fromkeys(table["shape"]))
+
+
+def peers_seconds_text(table: pd.DataFrame) -> str:
+    """Write the processor seconds of methods that several packages have."""
+    table, shapes = by_shape(table)
+    wide = table.pivot_table("cpu", ["method", "package"], "shape", sort=False)
+    packages = wide.reset_index().groupby("method")["package"].nunique()
+    rows = [
+        [*names, *("" if pd.isna(x) else f"{x:.2f}" for x in row[shapes])]
+        for names, row in wide.iterrows()
+        if packages[names[0]] > 1
+    ]
+    methods = list(dict.fromkeys(table["method"]))
+    rows.sort(key=lambda row: methods.index(row[0]))
+    return markdown(["method", "package", *shapes], rows)
+
+
+def peers_text(table: pd.DataFrame) -> str:
+    """Write what benchmarks/bench_methods.py measured, a column per shape."""
+    table, shapes = by_shape(table)
     known = table.set_index(["method", "package", "shape"]).sort_index()
     methods = list(dict.fromkeys(table["method"]))
     pairs = dict.fromkeys(zip(table["method"], table["package"], strict=True))
@@ -162,18 +185,20 @@ TEXTS: dict[str, Callable[..., str]] = {
     "overlap_pieman": overlap_text,
     "table2": lambda table: table_text(table, published=True),
     "peers": peers_text,
+    "peers_seconds": peers_seconds_text,
     "error_rates": error_rates_text,
 }
 
 
 def block(name: str, folder: Path) -> str:
     """Write the command of a result, when it was run, and its tables."""
-    made = tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
+    stored = SHORT.get(name, name)
+    made = tomllib.loads((folder / f"{stored}.toml").read_text("utf-8"))
     day: date = made["date"]
     told = f"{day.day} {day:%B %Y}, version {made['version']}, seed {made['seed']}."
     told += "".join(f" {made[key]}." for key in ("machine", "versions") if key in made)
     told = " ".join([told, *made.get("outdated", "").split()])
-    text = TEXTS[name](*tables(name, folder))
+    text = TEXTS[name](*tables(stored, folder))
     return f"```\n{made['command']}\n```\n\nRun on {told}\n\n{text}"
 
 
@@ -202,10 +227,15 @@ def keep(name: str, folder: Path, seed: int = 0) -> None:
     lines = [
         f'command = "python -m reproduction {COMMANDS[name]}"',
         f"date = {written.date()}",
-        f'version = "{__version__}"',
+        f'version = "{release()}"',
         f"seed = {seed}",
     ]
     (STORED / f"{name}.toml").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def release() -> str:
+    """Return the release that this version belongs to: 0.2.0 for 0.2.0.dev12."""
+    return Version(__version__).base_version
 
 
 def is_stale(name: str) -> bool:
@@ -215,7 +245,7 @@ def is_stale(name: str) -> bool:
         tables(name, STORED)
     except FileNotFoundError:
         return True
-    now = f"python -m reproduction {COMMANDS[name]}", __version__
+    now = f"python -m reproduction {COMMANDS[name]}", release()
     return "outdated" in made or (made["command"], made["version"]) != now
 
 

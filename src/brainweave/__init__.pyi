@@ -1,6 +1,5 @@
 """The public names and their homes: read by type checkers and, lazily, at run time."""
 
-from ._core.arrays import memory_limit as memory_limit
 from ._core.exceptions import AlignmentWarning as AlignmentWarning
 from ._core.exceptions import BrainweaveError as BrainweaveError
 from ._core.exceptions import ClassifierWarning as ClassifierWarning
@@ -52,7 +51,6 @@ from .evaluation.splits import split_study as split_study
 from .evaluation.tuning import GDMCV as GDMCV
 from .graphs.builders import Graph as Graph
 from .graphs.builders import affinity_graph as affinity_graph
-from .graphs.builders import hyperalignment_graph as hyperalignment_graph
 from .graphs.builders import label_graph as label_graph
 from .graphs.builders import matrix_graph as matrix_graph
 from .graphs.builders import neighbor_graph as neighbor_graph
@@ -69,7 +67,6 @@ from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti
 from .study.formats.images import load_nifti as load_nifti
 from .study.formats.matlab import load_matlab as load_matlab
-from .study.formats.openfmri import load_openfmri as load_openfmri
 from .study.public import fetch_haxby as fetch_haxby
 from .study.public import fetch_openneuro as fetch_openneuro
 from .study.public import fetch_raider as fetch_raider
@@ -77,7 +74,7 @@ from .study.samples import drop_samples as drop_samples
 from .study.samples import match_samples as match_samples
 from .study.shared import add_subjects as add_subjects
 from .study.shared import transform_study as transform_study
-from .study.simulation.simulate import simulate_study as simulate_study
+from .study.simulation import simulate_study as simulate_study
 from .study.study import Study as Study
 from .study.subject import Subject as Subject
 

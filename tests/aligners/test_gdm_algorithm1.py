@@ -11,7 +11,6 @@ from algorithm1 import algorithm_1, naive_kernel_scheme
 from brainweave import (
     PaperGDM,
     affinity_graph,
-    hyperalignment_graph,
     label_graph,
     matrix_graph,
     neighbor_graph,
@@ -46,7 +45,8 @@ def dense_graph(kind, lengths, y, rng):
         return time_graph([np.arange(n) for n in lengths]), G
     if kind == "hyperalignment":
         G[:] = (where[:, None] == where[None, :]) / len(lengths)
-        return hyperalignment_graph([np.arange(n) for n in lengths]), G
+        times = [np.arange(n) for n in lengths]
+        return (1 / len(lengths)) * time_graph(times), G
     if kind == "affinity":
         A = rng.normal(size=(4, 4))
         A = A + A.T

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 from brainweave import (
     PaperGDM,
     SubjectBasis,
-    hyperalignment_graph,
     label_graph,
     time_graph,
 )
@@ -99,7 +98,8 @@ def test_hyperalignment_objective_is_the_trace(rng):
     """sum_i |Y_i - S|^2 = tr Y (I - G_HA) Y^T with S the mean over subjects."""
     X, _ = planted_study(rng)
     times = [np.arange(36)] * 3
-    gdm = PaperGDM(4, energy=0.5, graph=hyperalignment_graph(times)).fit(X)
+    graph = time_graph(times, balance="subjects")
+    gdm = PaperGDM(4, energy=0.5, graph=graph).fit(X)
     Y = [gdm._features(i) / np.sqrt(108) for i in range(3)]
     mean = sum(Y) / 3
     assert_allclose(

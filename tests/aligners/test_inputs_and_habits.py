@@ -66,10 +66,10 @@ def test_a_dict_names_its_subjects(X):
         (["a.npy", "b.npy"], Y, "X[0] is the path 'a.npy', not samples"),
         ("a.npy", Y, "is the path 'a.npy'"),
         ([np.ones(24), np.ones(24)], Y, "X[0] must be 2-D (samples x voxels)"),
-        ([np.ones((24, 2, 2, 2))] * 2, Y, "by a mask: load_nifti"),
+        ([np.ones((24, 2, 2, 2))] * 2, Y, "images are masked by load_nifti"),
         (np.ones((24, 5)), Y, "got one array of shape (24, 5)"),
-        (pd.DataFrame(np.ones((24, 5))), Y, "Pass one table per subject"),
-        ([[[1, 2], [3]], [[1, 2], [3, 4]]], None, "X[0] is a list of rows of 1 to 2"),
+        (pd.DataFrame(np.ones((24, 5))), Y, "got one table of shape (24, 5). Pass [X1"),
+        ([[[1, 2], [3]], [[1, 2], [3, 4]]], None, "X[0] must be a 2-D array"),
         ({"a": "x.nii.gz", "b": "y.nii.gz"}, Y, "X['a'] is the path"),
         ({"a": np.ones((24, 3)), "b": np.ones(3)}, Y, "X['b'] must be 2-D"),
         ([np.eye(24), np.eye(23)], Y, "but X[1] has 23 samples"),
@@ -95,7 +95,7 @@ def test_images_and_quoted_numbers_are_refused(X):
     image = nib.Nifti1Image(np.ones((2, 2, 2, 24), np.float32), np.eye(4))
     with pytest.raises(TypeError, match="is an image"):
         GDM(2).fit([image, image], Y)
-    with pytest.raises(BrainweaveError, match="A number has no quotes: n_components=6"):
+    with pytest.raises(BrainweaveError, match="must be one of 'auto'; got '6'"):
         GDM(n_components="6").fit(X, Y)
 
 

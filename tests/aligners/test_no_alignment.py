@@ -60,11 +60,12 @@ def test_constant_voxels_come_back_as_they_were():
 def test_different_voxel_counts_are_refused_with_the_remedy():
     X = study()
     with pytest.raises(
-        ValueError, match=r"X\[1\] has 29 voxels, X\[0\] has 30.*one mask.*SRM or GDM"
+        ValueError,
+        match=r"X\[1\] has 29 voxels, the others have 30.*one mask.*SRM or GDM",
     ):
         NoAlignment().fit([X[0], X[1][:, :-1]])
     model = NoAlignment().fit(X)
-    with pytest.raises(ValueError, match="29 voxels; the others have 30"):
+    with pytest.raises(ValueError, match="29 voxels, the others have 30"):
         model.fit_new_subject(X[0][:, :-1])
 
 

@@ -300,7 +300,7 @@ def test_nan_is_refused_where_it_matters():
 @pytest.mark.parametrize(
     ("parcels", "error", "text"),
     [
-        (None, InputError, "needs parcels"),
+        (None, TypeError, "must be a label per voxel, .* got None"),
         (
             np.ones(69),
             InputError,

@@ -261,7 +261,7 @@ def test_kernels_without_weights_are_refused_with_the_reason():
             "neighborhoods, not both",
         ),
         ({"coordinates": LINE[:9]}, InputError, r"each of the 30 voxels of X\[0\]"),
-        ({"coordinates": LINE * np.nan}, InputError, "have NaN"),
+        ({"coordinates": LINE * np.nan}, ValueError, "must be finite"),
         ({"coordinates": [LINE, LINE]}, InputError, "2 entries for 3 subjects"),
         ({"centers": [40]}, InputError, "must be voxel numbers from 0 to 29"),
         ({"centers": [0.5]}, TypeError, "list of voxel numbers"),

@@ -4,8 +4,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import joblib
@@ -13,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, PaperGDM, Study, Subject, SubjectBasis
+from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave._core import arrays as arrays
-from brainweave._core.arrays import as_sendable, backing_map, memory_limit
+from brainweave._core.arrays import as_sendable, backing_map
 from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.basis.signatures import same_samples, sample_signatures
 
@@ -422,52 +420,7 @@ def test_processes_of_joblib_align_what_the_caller_holds(tmp_path, rng, study):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-# -- a limit of memory -----------------------------------------------------------------
-
-
-class Counted:
-    """Samples that are sliced, not held; they count who reads and how wide."""
-
-    lock, reading, most, widths = threading.Lock(), 0, 0, []
-
-    def __init__(self, X):
-        self.X, self.shape, self.dtype, self.ndim = X, X.shape, X.dtype, 2
-
-    def __getitem__(self, key):
-        kind = type(self)
-        with kind.lock:
-            kind.reading += 1
-            kind.most = max(kind.most, kind.reading)
-        time.sleep(0.05)
-        with kind.lock:
-            kind.reading -= 1
-            kind.widths.append(key[1].stop - key[1].start)
-        return self.X[key]
-
-
-def test_a_memory_limit_reads_fewer_subjects_at_a_time_in_narrower_chunks(rng):
-    n, v = 300, 3000
-    X = [Counted(rng.standard_normal((n, v))) for _ in range(4)]
-    y = [np.arange(n) % 4] * 4
-    want = PaperGDM(2, energy=0.5, n_jobs=2).fit(X, y)
-    assert Counted.most == 2
-    assert max(Counted.widths) == v
-    Counted.most, Counted.widths[:] = 0, []
-    # four subjects leave 5.8 MB behind, and one takes 5.8 MB while it is read
-    with memory_limit("16MB"):
-        found = PaperGDM(2, energy=0.5, n_jobs=2).fit(X, y)
-    assert Counted.most == 1
-    assert max(Counted.widths) < v
-    assert_allclose(found.eigenvalues_, want.eigenvalues_, rtol=1e-9)
-
-
-def test_what_cannot_fit_is_refused_before_anything_is_read(rng):
-    X = [Counted(rng.standard_normal((300, 3000))) for _ in range(2)]
-    Counted.widths[:] = []
-    refused = pytest.raises(InputError, match="memory_limit=5MB is too little")
-    with memory_limit("5MB"), refused:
-        GDM(2).fit(X, [np.arange(300) % 4] * 2)
-    assert Counted.widths == []
+# -- out of core ----------------------------------------------------------------------
 
 
 def test_a_study_of_zarr_arrays_is_read_out_of_core(rng, tmp_path, monkeypatch):
@@ -490,8 +443,8 @@ def test_a_study_of_zarr_arrays_is_read_out_of_core(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(zarr.Array, "__getitem__", counted)
     y = [np.arange(n) % 3] * 3
     study = Study([Subject(f"s{i}", group[f"s{i}"], labels=y[i]) for i in range(3)])
-    with memory_limit("16MB"):
-        found = GDM(2, n_jobs=2).fit(study).transform(study)
+    monkeypatch.setattr("brainweave._core.arrays.CHUNK_BYTES", 2**17)
+    found = GDM(2, n_jobs=2).fit(study).transform(study)
     assert sum(widths) >= 3 * v
     assert max(widths) < v / 5
     for mine, theirs in zip(found, GDM(2).fit_transform(X, y), strict=True):
@@ -543,12 +496,6 @@ def test_memory_of_a_fit_from_a_folder_is_what_the_documentation_says(
     chunk = 16 * 2**20 // (8 * n)
     said = 16 * m * n**2 + at_once * (48 * n**2 + 24 * n * chunk)
     assert 0.6 * said < int(done.stdout) < 1.1 * said
-
-
-@pytest.mark.parametrize("wrong", ["much", "-2GB", 0, "2 XB"])
-def test_a_limit_that_is_no_size_is_refused(wrong):
-    with pytest.raises(InputError, match="such as '2GB'"), memory_limit(wrong):
-        pass
 
 
 def _kinds_of_voxels(rng, kind):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import brainweave as bw
 from brainweave.cli.console import run as run_in_process
+from brainweave.study import SimulationSettings
 
 EXECUTABLE = Path(sys.executable).with_name("brainweave")
 
@@ -51,14 +53,17 @@ def call(capsys, monkeypatch):
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory):
-    """A study folder that the executable simulated."""
-    folder = tmp_path_factory.mktemp("data") / "study"
-    execute(
-        *("simulate", folder, "--n-subjects", 4, "--n-voxels", "90-120", "-q"),
-        *("--categories", "cat,dog,house", "--n-runs", 2),
-        *("--param", "n_nuisance=20", "--param", "dtype=float64"),
-    )
-    return folder
+    """A small study folder, converted so that it says how it was made."""
+    folder = tmp_path_factory.mktemp("data")
+    bw.simulate_study(
+        n_subjects=4,
+        n_voxels=(90, 120),
+        categories=["cat", "dog", "house"],
+        n_runs=2,
+        settings=SimulationSettings(n_nuisance=20),
+    ).save(folder / "simulated")
+    execute("convert", folder / "simulated", folder / "study", "-q")
+    return folder / "study"
 
 
 @pytest.fixture(scope="session")

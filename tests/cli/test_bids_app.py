@@ -31,7 +31,7 @@ def bids(tmp_path_factory, execute):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=20),
     )
-    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(folder, raw=True, derivatives=False)
     return folder
 
 
@@ -72,7 +72,7 @@ def test_other_methods_end_in_a_verdict_too(tmp_path, execute):
     study = bw.simulate_study(
         n_subjects=3, n_voxels=60, categories=3, n_runs=2, own_sequence=False
     )
-    study.to_bids(tmp_path / "b", raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False)
     options = ("--method", "detsrm", "--n-components", "2", "--no-report", "-q")
     for level in ("participant", "group"):
         done = execute("run", tmp_path / "b", tmp_path / "o", level, *options)
@@ -219,7 +219,7 @@ def two_runs(tmp_path_factory):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=5),
     )
-    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    study.to_bids(folder, raw=True, derivatives=False)
     return folder
 
 
@@ -260,7 +260,7 @@ def test_a_group_of_two_tasks_is_refused(app):
     ("options", "said"),
     [
         (("--smoothing-fwhm", 4), "--smoothing-fwhm was not given for sub-01, sub-02"),
-        (("--bids-param", "high_pass=0.01"), "0.01 for sub-03"),
+        (("--high-pass", 0.01), "0.01 for sub-03"),
         (
             ("--param", "standardize=false"),
             "standardize was True for sub-01, sub-02; False",
@@ -289,12 +289,12 @@ def test_the_old_basis_of_a_subject_that_failed_is_not_taken_for_a_new_one(app):
 
 
 def test_group_records_how_the_bases_were_made(app):
-    app("participant", "--smoothing-fwhm", 4, "--bids-param", "detrend=true")
+    app("participant", "--smoothing-fwhm", 4, "--bids-param", "standardize=psc")
     app("group")
     made = bw.describe(app.out / "task-objects_desc-gdm_model.safetensors").provenance
     assert made["settings"]["data"]["smoothing_fwhm"] == 4
     assert made["options"]["smoothing_fwhm"] == 4
-    assert made["options"]["bids_param"] == ["detrend=true"]
+    assert made["options"]["bids_param"] == ['standardize="psc"']
     _, said = app("group", "--smoothing-fwhm", 6, code=2)
     assert "--smoothing-fwhm is 6.0 here, and was 4.0" in said
     _, said = app("group", "--param", "standardize=false", code=2)
@@ -337,23 +337,6 @@ def test_a_basis_under_the_name_of_another_subject_is_refused(app):
     assert "holds the basis of subject '01'" in said
 
 
-def test_a_sidecar_that_was_removed_is_written_again(app):
-    one = ("--participant-label", "01")
-    app("participant", *one)
-    basis = (
-        app.out
-        / "sub-01"
-        / "func"
-        / "sub-01_task-objects_desc-brainweave_basis.safetensors"
-    )
-    sidecar, made = basis.with_suffix(".json"), basis.stat().st_mtime_ns
-    text = sidecar.read_text()
-    sidecar.unlink()
-    app("participant", *one)
-    assert sidecar.read_text() == text
-    assert basis.stat().st_mtime_ns == made
-
-
 def test_the_dataset_is_listed_once(app, monkeypatch):
     from brainweave.study.formats import bids
 
@@ -384,12 +367,11 @@ def test_an_odd_header_fails_its_subject_alone(app):
 
 
 def test_options_that_cannot_work_for_one_subject_at_a_time_are_refused(app):
-    _, said = app("participant", "--bids-param", "mask=common", code=2)
+    _, said = app("participant", "--mask", "common", code=2)
     assert "needs all subjects at once" in said
-    _, said = app("participant", "--bids-param", "magic=1", code=2)
-    assert "--bids-param magic: load_bids has no such option" in said
-    _, said = app("participant", "--bids-param", "task=objects", code=2)
-    assert "--task" in said
+    for name in ("magic", "task", "name"):
+        _, said = app("participant", "--bids-param", f"{name}=1", code=2)
+        assert f"--bids-param has no setting '{name}'" in said
     _, said = app("participant", "--bids-param", "magic", code=2)
     assert "--bids-param takes NAME=VALUE" in said
 
@@ -421,8 +403,7 @@ def facts_of(app, id="01"):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--mem-mb", 0), "greater than or equal to 1; got '0'"),
-        (("--bids-param", "name=x"), "subjects are chosen with --participant-label"),
+        (("--energy", 0), "gdm has no energy"),
         (("--method", "gdmcv"), "use brainweave fit"),
     ],
 )
@@ -456,38 +437,6 @@ def test_the_source_is_cited(app):
     about = json.loads((app.out / "dataset_description.json").read_text())
     assert about["SourceDatasets"][0]["DOI"] == "doi:10.1/x"
     assert (about["Authors"], about["License"]) == (["Ada"], "CC0")
-
-
-@pytest.mark.parametrize("memory", [1, 4000])
-def test_the_memory_decides_how_many_subjects_run_at_a_time(app, memory, monkeypatch):
-    from brainweave._core import workers as _workers
-
-    jobs, work = [], _workers.map_subjects
-
-    def counted(*arguments, n_jobs, **options):
-        jobs.append(n_jobs)
-        return work(*arguments, n_jobs=1, **options)
-
-    monkeypatch.setattr(_workers, "map_subjects", counted)
-    app("participant", "--n-jobs", 2, "--mem-mb", memory)
-    first = bw.load_bids(app.data)[0]
-    needed = 12 * first.n_samples * first.n_voxels + 16 * first.n_samples**2
-    assert jobs[0] == max(1, min(2, int(memory * 1e6 // needed)))
-
-
-def test_a_first_subject_that_cannot_be_read_leaves_one_job(app, monkeypatch):
-    damage(next((app.data / "sub-01").rglob("*_bold.nii.gz")))
-    _, said = app("participant", "--n-jobs", 2, "--mem-mb", 4000, code=1)
-    assert "1 of 3 subjects failed, the others are done. sub-01: " in said
-
-
-def test_temporary_files_go_where_they_may(app, tmp_path, monkeypatch, call):
-    import tempfile
-
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    options = ("--participant-label", "01", "-w", tmp_path / "work")
-    call("run", app.data, app.out, "participant", *options)
-    assert tempfile.gettempdir() == str(tmp_path / "work")
 
 
 def test_a_damaged_basis_is_made_again(app):
@@ -525,9 +474,8 @@ def test_a_mask_and_what_is_no_default_are_written_down(app, tmp_path):
     assert facts["Settings"]["data"]["derivatives"] == "none"
     app("group", *mask, "--confounds", "none")
     model = next(app.out.glob("*_model.json"))
-    options = json.loads(model.read_text())["Options"]
-    assert options["confounds"] == ["none"]
-    assert 'derivatives="none"' in options["bids_param"]
+    settings = json.loads(model.read_text())["Settings"]["data"]
+    assert settings["confounds"] == settings["derivatives"] == "none"
 
 
 def test_kernels_of_other_widths_do_not_go_together(app):

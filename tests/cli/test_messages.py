@@ -30,10 +30,7 @@ def raising(error):
     ("error", "code", "said"),
     [
         (MemoryError(), 1, "not enough memory. Use fewer subjects at a time"),
-        (OSError(errno.ENOSPC, "", "/a/b"), 1, "The disk is full, writing '/a/b'."),
-        (OSError(errno.ENOSPC, ""), 1, "The disk is full. Free some space."),
-        (PermissionError(errno.EACCES, "", "x"), 1, "No permission to use 'x'."),
-        (PermissionError(errno.EACCES, ""), 1, "No permission to use a file."),
+        (OSError(errno.ENOSPC, "No space left", "/a/b"), 1, "No space left: '/a/b'."),
         (OSError(errno.EIO, "Input/output error", "x"), 1, "output error: 'x'."),
         (OSError("no reason\ngiven"), 1, "Error: no reason given."),
         (TypeError("of a library"), 1, "TypeError: of a library"),
@@ -42,7 +39,7 @@ def raising(error):
 def test_errors_of_the_machine_are_one_sentence(
     monkeypatch, tmp_path, call, error, code, said
 ):
-    monkeypatch.setattr(reporting, "_study", raising(error))
+    monkeypatch.setattr(reporting, "_describe_study", raising(error))
     assert said in call("info", tmp_path, code=code)[1]
 
 
@@ -116,21 +113,21 @@ def test_a_terminal_gets_a_bar(monkeypatch, total):
     assert shown.seconds["Working"] > 0
 
 
-def test_lines_say_how_long_it_takes_and_rounds_count_anew(monkeypatch, capsys):
-    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
-    clock = iter([0.0, 0.0, 8.0, 20.0, 21.0, 22.0])
+def test_lines_say_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(console, "LINE_EVERY", 5.0)
+    clock = iter([0.0, 8.0, 9.0, 20.0, 30.0, 32.0])
     monkeypatch.setattr(console.time, "perf_counter", lambda: next(clock))
     with Console().progress("Trying") as show:
-        show(8, 10, "joint")
-        show(1, 10, "joint")  # another round
-        show(2, 10, "held-out")
+        show(3, 10, "joint")
+        show(4, 10, "joint")  # too soon for another line
+        show(5, 10, "held-out")
+        show(10, 10, "held-out")
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "Trying ...",
-        "Trying: 8 of 10 (joint), 2 s left",
-        "Trying: 1 of 10 (joint), 0 s left",
-        "Trying: 2 of 10 (held-out), 4 s left",
-        "Trying: done in 22.0 s",
+        "Trying: 3 of 10 (joint)",
+        "Trying: 5 of 10 (held-out)",
+        "Trying: done in 32.0 s",
     ]
 
 

@@ -183,26 +183,20 @@ def test_report_joins_study_model_and_results(study, model, tmp_path, execute, c
     assert (tmp_path / "r.toml").is_file()
 
 
-def test_demo_of_two_subjects_is_refused_at_once(study, tmp_path, call):
-    few = tmp_path / "few"
-    bw.Study.open(study).subset(subjects=["01", "02"]).save(few)
-    _, said = call("demo", tmp_path / "d", "--study", few, code=2)
-    assert f"{few} must have 3 or more" in said
-    assert not (tmp_path / "d").exists()
-
-
-def test_demo_goes_the_whole_way(study, tmp_path, execute):
-    done = execute("demo", tmp_path / "d", "--study", study, "-q")
+def test_demo_goes_the_whole_way(tmp_path, execute):
+    done = execute("demo", tmp_path / "d", "--n-subjects", 3, "-q")
     assert done.stdout.splitlines()[-1] == f"Report: {tmp_path / 'd' / 'report.html'}"
     made = {p.name for p in (tmp_path / "d").iterdir()}
     assert made == {
+        "study",
         "report.html",
         "results.json",
         "folds.tsv",
         "comparison.tsv",
         "model.safetensors",
-        "demo.toml",
+        "model.toml",
     }
+    assert len(bw.Study.open(tmp_path / "d" / "study")) == 3
     results = bw.Comparison.load(tmp_path / "d" / "results.json").results
     methods = ("GDM", "without alignment")
     assert list(results) == [
@@ -215,36 +209,6 @@ def test_demo_goes_the_whole_way(study, tmp_path, execute):
 # -- what is known of fewer things -----------------------------------------------------
 
 
-def plain_study(folder, n_voxels=(9, 12, 10), **known):
-    """Subjects without a brain."""
-    rng = np.random.default_rng(0)
-    labels = ["a", "b", "c"] * 6
-    subjects = [
-        bw.Subject(f"0{i}", rng.normal(size=(18, n)), labels=labels, **known)
-        for i, n in enumerate(n_voxels)
-    ]
-    bw.Study(subjects).save(folder)
-    return folder
-
-
-def test_demo_of_voxels_that_do_not_correspond_has_no_baseline(tmp_path, call):
-    folder = plain_study(tmp_path / "st")
-    shown, _ = call("demo", tmp_path / "d", "--study", folder, "-q")
-    assert "GDM (joint)" in shown
-    assert "without alignment" not in shown
-    folder = plain_study(tmp_path / "same", n_voxels=(9, 9, 9))
-    shown, _ = call("demo", tmp_path / "e", "--study", folder, "-q")
-    assert "without alignment (held-out)" in shown
-
-
-def test_demo_simulates_a_study(tmp_path, call):
-    shown, _ = call("demo", tmp_path / "d", "--n-subjects", 3, "-q")
-    assert f"Report: {tmp_path / 'd' / 'report.html'}" in shown
-    made = bw.Study.open(tmp_path / "d" / "study")
-    assert len(made) == 3
-    assert not (tmp_path / "d" / "study" / "brainweave.toml").exists()
-
-
 @pytest.mark.parametrize("how", ["intersect", "truncate"])
 def test_matching_needs_what_it_matches_by(tmp_path, call, how):
     rng = np.random.default_rng(0)
@@ -254,8 +218,8 @@ def test_matching_needs_what_it_matches_by(tmp_path, call, how):
         *("compare", tmp_path / "st", "-o", tmp_path / "e", "--match", how, "-q"),
         code=2,
     )
-    what = "stimuli" if how == "intersect" else "labels"
-    assert f"--match {how} needs the {what} of all samples" in said
+    assert f"match={how!r} needs the categories of all aligning samples" in said
+    assert "On the command line: --match." in said
 
 
 def test_voxels_without_a_common_brain_are_left_to_the_method(tmp_path, call):
@@ -340,17 +304,6 @@ def test_a_report_needs_the_subjects_of_the_model(study, model, tmp_path, call):
     assert "The study lacks subject '04' of the model" in said
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_report_is_opened_if_there_is_a_browser(
-    study, tmp_path, call, monkeypatch, there
-):
-    opened = []
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or there)
-    _, said = call("report", tmp_path / "r.html", "--study", study, "--open")
-    assert opened == [(tmp_path / "r.html").as_uri()]
-    assert ("No browser was found" in said) == (not there)
-
-
 def test_the_classifier_of_the_paper_can_be_chosen(study, tmp_path, execute):
     out = tmp_path / "plain"
     options = ("--n-components", 2, "--protocol", "held-out", "--no-report", "-q")
@@ -381,3 +334,9 @@ def test_an_unknown_classifier_is_refused_in_one_sentence(study, tmp_path, execu
     )
     assert "must be one of 'nu-svm-means', 'nu-svm'; got 'svm'" in done.stderr
     assert "--classifier" in done.stderr
+
+
+def test_a_setting_that_no_method_has_is_refused(study, tmp_path, call):
+    words = ("compare", study, "-o", tmp_path / "c", "--method", "srm,detsrm")
+    _, said = call(*words, "--graph", "time", code=2)
+    assert "None of these methods has a parameter 'graph'" in said

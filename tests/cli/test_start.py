@@ -9,7 +9,7 @@ import pytest
 from brainweave import __version__
 
 COMMANDS = [
-    *("demo", "simulate", "fetch", "convert", "info", "fit", "transform"),
+    *("demo", "fetch", "convert", "info", "fit", "transform"),
     *("add-subject", "compare", "report", "run"),
 ]
 

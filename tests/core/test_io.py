@@ -46,14 +46,6 @@ def test_the_temporary_name_keeps_the_ending_and_fits_the_file_system(tmp_path):
     assert path.read_bytes() == b"image"
 
 
-def test_a_new_text_is_written_once(tmp_path):
-    path = tmp_path / "cell.json"
-    assert _io.write_new_text(path, "first")
-    assert not _io.write_new_text(path, "second")
-    assert path.read_text() == "first"
-    assert names(tmp_path) == ["cell.json"]
-
-
 def make(folder, **files):
     with _io.atomic_folder(folder) as work:
         for name, text in files.items():

@@ -56,14 +56,6 @@ def test_containers_of_labels():
     assert as_label_list([1, "a", float("nan")], "y") == [1, "a", None]
 
 
-def test_a_study_may_have_a_code_of_its_own_for_no_label():
-    assert as_label_list([1, 0, 2, 0], "y", missing=0) == [1, None, 2, None]
-    assert as_label_list(["a", "rest"], "y", missing="rest") == ["a", None]
-    codes, names = encode_labels([[1, 0], [0, 2]], missing=0)
-    assert [c.tolist() for c in codes] == [[0, -1], [-1, 1]]
-    assert names == (1, 2)
-
-
 def test_nan_that_numpy_made_text_is_no_category():
     labels = np.array(["a", np.nan, "b"])
     with pytest.warns(LabelWarning, match="'nan' is taken as a missing label"):
@@ -90,12 +82,6 @@ def test_labels_that_arrays_cannot_hold_are_refused():
     assert label_graph([large, large]).groups[0].names == (2**63, 2**63 + 1)
     small = np.array([1, 2], dtype=np.uint64)
     assert Subject("01", np.zeros((2, 2)), labels=small).categories == [1, 2]
-    for take in (
-        lambda v: Subject("01", np.zeros((2, 2)), labels=v),
-        lambda v: label_graph([v, v]),
-    ):
-        with pytest.raises(InputError, match="NUL character"):
-            take(["a\0", "a"])
 
 
 def test_one_order_for_all():

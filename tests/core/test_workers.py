@@ -1,12 +1,10 @@
-"""Several subjects at a time: errors, memory and warnings stay whose they are."""
+"""Several subjects at a time: errors and warnings stay whose they are."""
 
 import warnings
 
 import joblib
-import numpy as np
 import pytest
 
-from brainweave import memory_limit
 from brainweave._core.exceptions import InputError
 from brainweave._core.workers import WarningCollector, map_subjects
 
@@ -22,13 +20,6 @@ def test_the_error_of_a_process_is_that_of_the_first_subject():
         assert map_subjects(refuse_odd, [0, 2, 4]) == [0, 20, 40]
         with pytest.raises(InputError, match="3 is odd"):
             map_subjects(refuse_odd, [2, 3, 5])
-
-
-def test_a_limit_of_memory_is_for_voxels_alone():
-    with memory_limit("1kB"):
-        assert map_subjects(refuse_odd, [0, 2], n_jobs=2) == [0, 20]
-        with pytest.raises(InputError, match="memory_limit=0MB is too little"):
-            map_subjects(np.sum, [np.zeros((30, 40))] * 2, n_jobs=2)
 
 
 def test_who_does_not_listen_lets_warnings_through():

@@ -227,7 +227,7 @@ def test_a_result_is_saved_with_its_folds(study, tmp_path):
     Comparison({"a": result, "b": result}).save(tmp_path / "two")
     with pytest.raises(InputError, match="holds 2 results"):
         ClassificationResult.load(tmp_path / "two" / "results.json")
-    with pytest.raises(InputError, match="holds no results"):
+    with pytest.raises(InputError, match=r"no file .*results\.json' with results"):
         Comparison.load(tmp_path)
 
 

@@ -271,10 +271,6 @@ def test_halves_that_align_for_each_other_are_combined_by_cauchy_quantiles():
     assert_allclose(p_value(tied), stats.cauchy.sf(quantiles.mean()), rtol=1e-9)
     tied[1]["score"] = 0.0  # p = 1, which is no proof against the other half
     assert 1 / 60 < p_value(tied) < 1
-    repeated = [
-        record(0, 0.8, permuted, halves_are="apart", repeat=r) for r in range(2)
-    ]
-    assert p_value(repeated) == pytest.approx(1 / 60)
 
 
 @pytest.mark.parametrize(

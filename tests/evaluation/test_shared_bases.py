@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave import (
     GDM,
-    GDMCV,
     SRM,
     DetSRM,
     Hyperalignment,
@@ -71,12 +70,6 @@ def test_kernels_methods_graphs_and_protocols_read_no_voxel_either(rng):
         DetSRM(2, random_state=0, max_iter=2, tol=0),
         SVDHyperalignment(2),
         Hyperalignment(),
-        GDMCV(
-            energies=(0.5, 1.0),
-            n_components=2,
-            kernels=("linear", "gaussian"),
-            n_jobs=1,
-        ),
     ]
     for model in models:
         for protocol in ("joint", "held-out"):

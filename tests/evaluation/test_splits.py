@@ -145,13 +145,11 @@ def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
     assert [s.labels.tolist() for s in by_label] == [list("aabb")] * 2
 
 
-def test_a_study_with_other_parts_stays_the_same_study(rng):
+def test_a_split_knows_how_it_was_made(rng):
     X, y = study_lists(rng, n_subjects=3)
     split = split_study(as_named_study(X, y), match="truncate")
     assert split.design == {"match": "truncate", "halves": "category"}
-    other = split.with_splits(split.splits[:1])
-    assert other.shape == (1, 3)
-    assert (other.design, other.fingerprint) == (split.design, split.fingerprint)
+    assert split.shape == (2, 3)
     told = split.about()
     assert told["subjects"] == ["s0", "s1", "s2"]
     assert told["n_scored"] == [[12, 12, 12]] * 2
@@ -176,7 +174,8 @@ def test_a_run_or_a_subject_that_is_there_twice_is_refused(rng, length):
     split_study(as_named_study(X, y, runs))
     X[1][2 * length : 3 * length] = X[1][:length]
     with pytest.raises(
-        InputError, match="samples of run 0 and run 2 of subject 's1' are the same ones"
+        InputError,
+        match=r"run 0 of subject 's1' and run 2 of subject 's1' are the same",
     ):
         split_study(as_named_study(X, y, runs))
     X[3] = X[0].copy()
@@ -205,7 +204,6 @@ def test_samples_that_are_scored_may_not_align(rng):
     for part in (X[1], movie[1]):
         part[:2] = 0  # empty samples are alike and tell nothing
     split = split_study(X, y, align=[movie])
-    assert split.splits[0].name == "part 1"
     assert split.design["halves"] == "align"
     movie[1][7] = X[1][5]
     with pytest.raises(ValueError, match=r"1 of the 24 .* '1' are in align\[0\] too"):
@@ -220,7 +218,7 @@ def test_aligning_samples_are_of_the_same_subjects(rng):
     with pytest.raises(ValueError, match=r"align\[0\] has subject 's1' .* has 's0'"):
         split_study(study, align=[Study(movie)])
     named = split_study(study, align=[Study(movie[::-1], "movie")])
-    assert named.splits[0].name == "movie"
+    assert named.splits[0].aligning.name == "movie"
     with pytest.raises(TypeError, match="align takes a list"):
         split_study(study, align=[])
 
@@ -293,9 +291,11 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
             split_study(X, y, halves=[np.ones(24, bool)] * n)
     with pytest.raises(ValueError, match="mask of subject '0' must hold 24 booleans"):
         split_study(X, y, halves=[np.ones(24)] * 3)
-    with pytest.raises(ValueError, match=r"24 booleans; got bool of shape \(23,\)"):
+    with pytest.raises(ValueError, match=r"24 booleans, .*; got bool of shape \(23,\)"):
         split_study(X, y, halves=[np.arange(23) > 9] * 3)
-    with pytest.raises(ValueError, match="all its 24 samples into one half"):
+    with pytest.raises(
+        ValueError, match=r"24 booleans, True .* shape \(24,\), 24 of them True"
+    ):
         split_study(X, y, halves=[np.ones(24, bool)] * 3)
     with pytest.raises(ValueError, match="no runs to split by"):
         split_study(X, y, halves="run")

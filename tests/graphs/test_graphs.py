@@ -11,7 +11,6 @@ from scipy.sparse.csgraph import connected_components
 
 from brainweave import (
     affinity_graph,
-    hyperalignment_graph,
     label_graph,
     matrix_graph,
     neighbor_graph,
@@ -21,11 +20,11 @@ from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.graphs.builders import (
     NO_GROUP,
+    Graph,
     GroupTerm,
     equal_group_weights,
     weigh_groups,
 )
-from brainweave.graphs.terms import Graph
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -52,8 +51,8 @@ def test_label_graph_entries():
 
 
 def test_missing_markers():
-    coded = [["cat", "dog", "?", "cat"], ["dog", "bee", "cat"]]
-    a = label_graph(coded, missing="?").to_sparse().toarray()
+    coded = [["cat", "dog", "n/a", "cat"], ["dog", "bee", "cat"]]
+    a = label_graph(coded).to_sparse().toarray()
     b = label_graph(LABELS).to_sparse().toarray()
     floats = [[1.0, 2.0, np.nan, 1.0], [2.0, 0.0, 1.0]]
     c = label_graph(floats).to_sparse().toarray()
@@ -65,7 +64,7 @@ def test_time_and_hyperalignment_graphs():
     G = time_graph([[0, 1, 2], [2, 0]]).to_sparse().toarray()
     assert G[0, 4] == G[2, 3] == 1
     assert G.sum() == 3 + 2 + 4
-    H = hyperalignment_graph([[0, 1, 2], [2, 0, 1]])
+    H = time_graph([[0, 1, 2], [2, 0, 1]], balance="subjects")
     assert_allclose(H.to_sparse().toarray(), 0.5 * (H.to_sparse().toarray() > 0))
     assert_allclose(H.degrees(), 1)
 

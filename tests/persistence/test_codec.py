@@ -16,7 +16,7 @@ from brainweave.persistence.codec import OpenFile, Writer, plain, problem_with
 
 def there_and_back(value):
     writer = Writer()
-    document = {"value": writer.encode(value, "value"), "shared": writer.shared}
+    document = {"value": writer.encode(value, "value")}
     with OpenFile(Path("x"), document, writer.arrays).reading() as node:
         return node["value"].decode()
 

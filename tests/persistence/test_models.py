@@ -127,7 +127,8 @@ def test_brain_spaces_come_back(tmp_path):
     assert_allclose(
         loaded.maps_[1].to_image(0).get_fdata(), model.maps_[1].to_image(0).get_fdata()
     )
-    assert bw.describe(tmp_path / "m.safetensors").parts["brain masks"][0] < 400
+    stored = read_container(tmp_path / "m.safetensors").arrays
+    assert [name for name in stored if "space" in name] == ["maps_.0.space.0"]
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):
@@ -180,12 +181,10 @@ def test_provenance_and_description(tmp_path):
     info = bw.describe(path)
     assert info.provenance == made
     assert info.kind == "model"
-    assert info.version == 2
     assert info.brainweave == bw.__version__
     assert info.n_bytes == path.stat().st_size
-    assert next(iter(info.parts)) == "samples"
     assert "10 to 50 voxels, 3 shared features, gaussian kernel" in info.what
-    assert "to compare new samples with" in str(info)
+    assert "kernel: gaussian" in str(info)
 
 
 LOCKED = {
@@ -345,9 +344,6 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(ModelFileError, match="does not declare its attribute extra_"):
         bw.save(fitted, path)
     del fitted.extra_
-    fitted.overlap_ = "all"
-    with pytest.raises(ModelFileError, match="overlap_ is not of type float"):
-        bw.save(fitted, path)
     odd = bw.GDM(3).fit(X, y).set_params(balance=object())
     with pytest.raises(ModelFileError, match=r"balance is a builtins\.object"):
         bw.save(odd, path)
@@ -361,8 +357,6 @@ def test_what_cannot_be_saved_is_named(tmp_path):
         bw.save(X, path)
     with pytest.raises(TypeError, match="save_basis takes a SubjectBasis"):
         bw.save_basis(X[0], path)
-    with pytest.raises(TypeError, match="provenance must be a dict"):
-        bw.save(bw.GDM(3).fit(X, y), path, provenance="me")
     with pytest.raises(ModelFileError, match="known already"):
         register_aligner(type("GDM", (bw.GDM,), {}))
     assert list(tmp_path.iterdir()) == []
@@ -376,7 +370,7 @@ def test_wrong_targets_are_refused_and_leave_nothing(tmp_path):
     with pytest.raises(ModelFileError, match="cannot be written"):
         bw.save(model, tmp_path / "nowhere" / "m.safetensors")
     (tmp_path / "d.safetensors").mkdir()
-    with pytest.raises(ModelFileError, match="is a folder"):
+    with pytest.raises(ModelFileError, match="cannot be written"):
         bw.save(model, tmp_path / "d.safetensors")
     assert [p.name for p in tmp_path.iterdir()] == ["d.safetensors"]
 
@@ -428,8 +422,8 @@ def test_each_kind_of_wrong_file_is_named(tmp_path):
         bw.load(tmp_path / "none.safetensors")
     with pytest.raises(ModelFileError, match="cannot be read"):
         bw.load(tmp_path)
-    refused(b"", "empty or cut off")
-    refused(pickle.dumps({"a": 1}), "not in the safetensors format")
+    refused(b"", "cut off")
+    refused(pickle.dumps({"a": 1}), "is no model file")
     refused(content[:-1], "cut off")
     refused(content[:100], "cut off, appended to or damaged")
     refused(content + b"x", "appended to")

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, PaperGDM, Study, Subject, between_subject_classification
 from brainweave._core.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.evaluation.splits import match_study
-from brainweave.study.simulation.engine import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_like, simulate_study
+from brainweave.study.simulation import SimulationSettings, simulate_study
 from reproduction import (
     METHODS,
     figure,
@@ -24,7 +23,7 @@ from reproduction import (
 )
 from reproduction.output import pieman_text
 from reproduction.overlap import _score_design, _share
-from reproduction.settings import OURS, dataset, grid_study
+from reproduction.settings import OURS, dataset, grid_study, simulate_like
 
 BRIEF = SimulationSettings(duration=2.5)
 
@@ -150,7 +149,11 @@ def test_a_real_film_aligns_in_thirds():
     film = simulate_like(4, 130, 50, None)
     images = simulate_like(4, 84, 50, 7, settings=BRIEF, n_runs=12, aligned=True)
     split = grid_study(setting, (film, images)).open()
-    assert [part.name for part in split.splits] == ["third 1", "third 2", "third 3"]
+    assert [part.aligning.name for part in split.splits] == [
+        "third 1",
+        "third 2",
+        "third 3",
+    ]
     rows = [part.aligning[0].data() for part in split.splits]
     assert_allclose(np.concatenate(rows), film[0].data()[:120], atol=0)
     with pytest.raises(InputError, match="has 100 samples of the film; 3 parts of 40"):

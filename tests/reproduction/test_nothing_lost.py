@@ -18,10 +18,9 @@ from brainweave import (
     between_subject_matching,
 )
 from brainweave.evaluation.metrics import match_segments
-from brainweave.study.simulation.simulate import simulate_like
 from reproduction.overlap import _simulated_parts
 from reproduction.real import load_pieman
-from reproduction.settings import _simulate, dataset
+from reproduction.settings import _simulate, dataset, simulate_like
 
 BEDS = [
     ("DS105ROI", "complete"),

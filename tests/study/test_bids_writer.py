@@ -20,7 +20,7 @@ from brainweave.study import (
     load_bids,
     simulate_study,
 )
-from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
+from brainweave.study.formats.bids_writer import confounds_of_run, write_bids
 
 UNCLEANED = {"confounds": None, "cleaning": Cleaning(high_pass=None)}
 QUICK = SimulationSettings(n_nuisance=15, duration=10.0)
@@ -45,15 +45,12 @@ def same(study, loaded, tolerance):
         assert_allclose(one.data(), two.data(), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("image_dtype", "tolerance"), [("float32", 1e-5), ("int16", 2e-3)]
-)
-def test_written_study_reads_back_the_same(tmp_path, image_dtype, tolerance):
+def test_written_study_reads_back_the_same(tmp_path):
     study = simulate_study(**SMALL)
-    folder = study.to_bids(tmp_path / "out", image_dtype=image_dtype)
+    folder = study.to_bids(tmp_path / "out")
     loaded = load_bids(folder, stimulus="stim_file", **UNCLEANED)
     assert all(s.is_lazy for s in loaded)
-    same(study, loaded, tolerance)
+    same(study, loaded, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +76,7 @@ def test_written_study_reads_back_the_same(tmp_path, image_dtype, tolerance):
 )
 def test_every_kind_of_study_reads_back_the_same(tmp_path, made, read):
     study = simulate_study(**{**SMALL, **made})
-    folder = study.to_bids(tmp_path / "out", image_dtype="float32", raw=False)
+    folder = study.to_bids(tmp_path / "out", raw=False)
     loaded = load_bids(folder, stimulus="stim_file", **UNCLEANED, **read)
     same(study, loaded, 1e-5)
 
@@ -88,7 +85,7 @@ def test_every_kind_of_study_reads_back_the_same(tmp_path, made, read):
 def test_trial_estimates_read_back_the_same(tmp_path, samples):
     made = {"design": "events", "settings": SimulationSettings(samples=samples)}
     study = simulate_study(**{**SMALL, **made})
-    folder = study.to_bids(tmp_path / "out", image_dtype="float32", raw=False)
+    folder = study.to_bids(tmp_path / "out", raw=False)
     loaded = load_bids(folder, confounds=None, stimulus="stim_file", samples=samples)
     same(study, loaded, 1e-3)
 
@@ -165,14 +162,6 @@ def test_tables_say_what_was_shown(tmp_path):
     assert people["participant_id"].tolist() == ["sub-01", "sub-02"]
 
 
-def test_pictures_are_real_pictures(tmp_path):
-    plt = pytest.importorskip("matplotlib.image")
-    study = simulate_study(**{**SMALL, "categories": ["a", "b"]})
-    folder = study.to_bids(tmp_path / "out") / "stimuli"
-    assert_allclose(plt.imread(folder / "a_001.png"), 0.0)
-    assert_allclose(plt.imread(folder / "b_001.png"), 0.5, atol=0.01)
-
-
 def test_folder_in_use_is_left_alone(tmp_path):
     study = simulate_study(**SMALL)
     (tmp_path / "mine").mkdir()
@@ -182,14 +171,6 @@ def test_folder_in_use_is_left_alone(tmp_path):
     with pytest.raises(StudyError, match="is a file"):
         study.to_bids(tmp_path / "mine" / "thesis.txt")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
-
-
-def test_images_of_double_precision(tmp_path):
-    simulate_study(**SMALL).to_bids(
-        tmp_path / "out", image_dtype="float64", derivatives=False
-    )
-    image = nib.load(next((tmp_path / "out").glob("sub-01/func/*_bold.nii.gz")))
-    assert image.get_data_dtype() == np.float64
 
 
 def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -214,8 +195,6 @@ def test_only_simulated_studies_can_be_written(tmp_path):
     ("options", "message"),
     [
         ({"task": "my task"}, "task='my task' must consist of letters"),
-        ({"image_dtype": "int8"}, "image_dtype of to_bids must be one of"),
-        ({"raw": False, "derivatives": False}, "leave no images"),
     ],
 )
 def test_impossible_options_are_refused(tmp_path, options, message):

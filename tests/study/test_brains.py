@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from brainweave.study import SimulationSettings, simulate_study
-from brainweave.study.simulation.engine import (
+from brainweave.study.simulation import (
     autoregressive_noise,
     choose_grid,
     double_gamma,

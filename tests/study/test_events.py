@@ -1,6 +1,3 @@
-import gzip
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,11 +52,15 @@ def test_any_column_can_be_the_category(tmp_path):
         (
             "onset\tduration\ttrial_type\n0\t1\ta\n",
             {"stimulus": "image"},
-            "no column 'image'.*with stimulus=",
+            "no column 'image'.* stimulus=",
         ),
-        ("onset\ttrial_type\n0\ta\n", {}, "no column 'duration'.*BIDS wants it"),
-        ("onset\tduration\ttrial_type\nx\t1\ta\n", {}, "onset in row 1 is 'x'"),
-        ("onset\tduration\ttrial_type\nn/a\t1\ta\n", {}, "onset in row 1 is missing"),
+        ("onset\ttrial_type\n0\ta\n", {}, "no column 'duration'.*BIDS wants onset"),
+        (
+            "onset\tduration\ttrial_type\nx\t1\ta\n",
+            {},
+            "onset is not .*'x'",
+        ),
+        ("onset\tduration\ttrial_type\nn/a\t1\ta\n", {}, "row 1 begins at nan"),
         ("onset\tduration\ttrial_type\n0\t-1\ta\n", {}, "row 1 .* lasts -1 s"),
         ("onset\tduration\ttrial_type\ninf\t1\ta\n", {}, "row 1 begins at inf"),
     ],
@@ -86,21 +87,9 @@ def test_later_of_two_events_counts_where_they_cover_a_volume_alike():
 PRESSED = Events.from_rows([(0, 10, "face"), (4, 0, "press"), (12, 0, "press")])
 
 
-@pytest.mark.parametrize(
-    ("overlap", "shown"),
-    [
-        ("longest", [0, 0, 0, 0, 0, -1, 2]),
-        ("drop", [0, 0, -1, 0, 0, -1, 2]),
-    ],
-)
-def test_volumes_under_two_events_follow_the_rule(overlap, shown):
-    found = match_volumes(PRESSED, 7, 2.0, hrf_delay=0.0, overlap=overlap)
-    assert found.tolist() == shown
-
-
-def test_other_rules_are_refused():
-    with pytest.raises(InputError, match="overlap of EventRules must be one of"):
-        EventRules(overlap="first")
+def test_volumes_under_two_events_show_the_one_that_covers_most():
+    found = match_volumes(PRESSED, 7, 2.0, hrf_delay=0.0)
+    assert found.tolist() == [0, 0, 0, 0, 0, -1, 2]
 
 
 @pytest.mark.parametrize(
@@ -195,27 +184,10 @@ def test_other_events_and_long_gaps_end_a_block():
     pictures = Events.from_rows(
         [(0, 1, "a"), (2, 1, "a"), (4, 1, "b"), (6, 1, "a"), (20, 1, "a")]
     )
-    blocks = find_blocks(pictures, max_gap=4.0)
+    blocks = find_blocks(pictures)
     assert blocks.label.tolist() == ["a", "b", "a", "a"]
     assert_allclose(blocks.duration, [3, 1, 1, 1], atol=1e-12)
     assert len(find_blocks(pictures.take(np.array([], dtype=int)))) == 0
-
-
-def test_a_table_of_any_size_is_read_or_refused_at_once(tmp_path):
-    header, row = "onset\tduration\ttrial_type", "1\t2\tface"
-    wide = write(tmp_path / "wide.tsv", header + "\tx" * 10**6 + f"\n{row}\n")
-    long_row = write(tmp_path / "row.tsv", f"{header}\n{row}" + "\tx" * 10**6)
-    bomb = tmp_path / "bomb.tsv.gz"
-    with gzip.open(bomb, "wb") as file:
-        for _ in range(300):
-            file.write(bytes(2**20))
-    begin = time.monotonic()
-    for path in (wide, long_row):
-        with pytest.raises(StudyError, match=r"has 100000. columns; a table of events"):
-            read_events(path)
-    with pytest.raises(StudyError, match=r"bomb.tsv.gz' holds more than 256 MB"):
-        read_events(bomb)
-    assert time.monotonic() - begin < 30
 
 
 def test_cells_beyond_the_header_do_not_shift_the_others(tmp_path):

@@ -1,8 +1,10 @@
 """MATLAB files: the real ones, and small ones of every version."""
 
 import base64
+import os
 import subprocess
 import sys
+import time
 import zlib
 
 import h5py
@@ -103,21 +105,13 @@ def test_cells_give_subjects_of_different_sizes(tmp_path, rng, hdf5):
 
 
 @pytest.mark.parametrize("hdf5", [False, True])
-def test_labels_as_text_or_per_subject(tmp_path, rng, hdf5):
+def test_labels_as_text(tmp_path, rng, hdf5):
     save = save_hdf5 if hdf5 else lambda path, **content: savemat(path, content)
     savemat(tmp_path / "x.mat", {"data": rng.normal(size=(4, 3, 2))})
     words = ["face", "house", "cat"]
     save(tmp_path / "words.mat", labels=words if hdf5 else cell(words))
     study = load_matlab(tmp_path / "x.mat", labels=tmp_path / "words.mat")
     assert study[1].labels.tolist() == words
-    save(tmp_path / "own.mat", labels=np.array([[1.0, 2], [2, 1], [3, 3]]))
-    study = load_matlab(tmp_path / "x.mat", labels=tmp_path / "own.mat")
-    assert study[0].labels.tolist() == [1, 2, 3]
-    assert study[1].labels.tolist() == [2, 1, 3]
-    vectors = [np.array([1.0, 2, 3]), np.array([3.0, 2, 1])]
-    save(tmp_path / "cells.mat", labels=vectors if hdf5 else cell(vectors))
-    study = load_matlab(tmp_path / "x.mat", labels=tmp_path / "cells.mat")
-    assert study[1].labels.tolist() == [3, 2, 1]
 
 
 def test_one_subject_is_a_matrix(tmp_path, rng):
@@ -135,7 +129,7 @@ def test_dimensions_can_be_in_any_order(tmp_path, rng):
         InputError, match="must be a permutation of 'voxels', 'samples'"
     ):
         load_matlab(tmp_path / "x.mat", order=("time", "voxels", "subjects"))
-    with pytest.raises(InputError, match="names 2 dimensions, but the array has 3"):
+    with pytest.raises(InputError, match="the array has 3 dimensions"):
         load_matlab(tmp_path / "x.mat", order=("samples", "voxels"))
 
 
@@ -143,12 +137,8 @@ def test_runs_from_counts(tmp_path, rng):
     savemat(tmp_path / "x.mat", {"data": rng.normal(size=(4, 6, 2))})
     path = tmp_path / "x.mat"
     assert load_matlab(path, samples_per_run=3)[0].runs.tolist() == [1, 1, 1, 2, 2, 2]
-    own = load_matlab(path, samples_per_run=[4, 2])[0].runs.tolist()
-    assert own == [1, 1, 1, 1, 2, 2]
     with pytest.raises(InputError, match="samples_per_run=4 does not divide the 6"):
         load_matlab(path, samples_per_run=4)
-    with pytest.raises(InputError, match="adds up to 5, but subject '01' has 6"):
-        load_matlab(path, samples_per_run=[3, 2])
     with pytest.raises(InputError, match="not both"):
         load_matlab(path, samples_per_run=3, runs=[1] * 6)
 
@@ -210,8 +200,6 @@ def test_labels_and_ids_that_do_not_fit_are_explained(tmp_path, rng):
         load_matlab(path, ids=["a", "b", "c"])
     with pytest.raises(InputError, match="'01' has 6 samples, but labels"):
         load_matlab(path, labels=[1, 2])
-    with pytest.raises(InputError, match=r"each of the 2 subjects; got shape \(6, 3\)"):
-        load_matlab(path, labels=np.zeros((6, 3)))
     savemat(tmp_path / "two.mat", {"a": np.arange(6.0), "b": np.arange(6.0)})
     with pytest.raises(StudyError, match="should hold one vector of labels"):
         load_matlab(path, labels=tmp_path / "two.mat")
@@ -235,11 +223,7 @@ def test_links_out_of_a_file_are_refused(tmp_path, rng):
     path = tmp_path / "x.mat"
     with h5py.File(path, "w") as file:
         file["data"] = h5py.ExternalLink("secret.h5", "/data")
-    with pytest.raises(StudyError, match=r"'data' is a link into secret\.h5"):
-        load_matlab(path)
-    with h5py.File(path, "w") as file:
-        file["data"] = h5py.SoftLink("/elsewhere")
-    with pytest.raises(StudyError, match="'data' is a link into the same file"):
+    with pytest.raises(StudyError, match="'/data' lies in other files"):
         load_matlab(path)
 
 
@@ -261,34 +245,23 @@ def test_arrays_that_lie_in_other_files_are_refused(tmp_path, rng):
         load_matlab(path)
 
 
-def test_cells_of_cells_and_absurd_sizes_are_refused(tmp_path):
+def test_cells_of_cells_are_refused(tmp_path):
     path = tmp_path / "x.mat"
     with h5py.File(path, "w") as file:
         cells = file.create_dataset("data", (1, 1), h5py.ref_dtype)
         cells[0, 0] = cells.ref
     with pytest.raises(StudyError, match="entry 1 is not a 2-D array"):
         load_matlab(path)
-    with h5py.File(path, "w") as file:
-        file.create_dataset("data", (10**5, 10**5, 10), "f8", chunks=(100, 100, 10))
-    with pytest.raises(StudyError, match="claims 800000000000 bytes in a file of"):
-        load_matlab(path)
-    with h5py.File(path, "w") as file:  # many small claims are a large one
-        data = file.create_dataset("#refs#/a", (100, 100), "f8", chunks=(10, 10))
-        references = np.full((200, 1), data.ref, h5py.ref_dtype)
-        file.create_dataset("data", data=references, dtype=h5py.ref_dtype)
-    with pytest.raises(StudyError, match="'/#refs#/a' claims 80000 bytes in a file of"):
-        load_matlab(path)
 
 
 def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
     path = tmp_path / "x.mat"
     savemat(path, {"data": np.zeros((2, 3, 4))})
-    reader = "brainweave.study.formats.matlab._READER"
-    crash = "import os; print('PK', flush=True); os.abort()"
-    monkeypatch.setattr(reader, crash)
-    with pytest.raises(StudyError, match=r"x.mat' .*the reader crashed"):
+    reader = "brainweave.study.formats.matlab.read_variables"
+    monkeypatch.setattr(reader, lambda path: os.abort())
+    with pytest.raises(StudyError, match=r"x.mat' .*worker process"):
         load_matlab(path)
-    monkeypatch.setattr(reader, "import time; time.sleep(60)")
+    monkeypatch.setattr(reader, lambda path: time.sleep(60))
     monkeypatch.setattr("brainweave.study.formats.matlab._MIN_TIMEOUT", 0.2)
     with pytest.raises(StudyError, match=r"x.mat' .*the reader did not finish"):
         load_matlab(path)
@@ -334,9 +307,9 @@ def test_file_that_crashes_the_reader_is_one_clear_error(tmp_path):
 
 
 MUTANTS = """
-import io, sys, random
+import sys, random
 sys.path[:0] = {path!r}
-from brainweave.study.formats.matlab import unpack, write_variables
+from brainweave.study.formats.matlab import read_variables
 good = open({good!r}, "rb").read()
 for number in range(int(sys.argv[1]), {count}):
     rng = random.Random(number)
@@ -346,12 +319,9 @@ for number in range(int(sys.argv[1]), {count}):
     with open({good!r} + ".mutant", "wb") as file:
         file.write(data)
     try:
-        out = io.BytesIO()
-        write_variables({good!r} + ".mutant", out)
+        read_variables({good!r} + ".mutant")
     except Exception:
         pass
-    else:
-        unpack(out.getvalue())
     print(number, flush=True)
 """
 

@@ -15,16 +15,13 @@ RECORD = {
     "settings": {
         "preprocessed": True,
         "samples": "trials-lss",
-        "hrf_model": "glover",
         "label": "trial_type",
         "ignore": ["rest"],
         "confounds": ["motion"],
         "scrub": 0.5,
-        "detrend": True,
         "high_pass": 0.0078,
         "smoothing_fwhm": 6.0,
         "mask": "common",
-        "overlap": "longest",
     },
     "confounds": ["trans_x", "rot_x"],
     "runs": {
@@ -50,7 +47,7 @@ def test_every_step_is_told():
     assert told["samples"].startswith("one estimate per trial (least squares separate)")
     assert told["confounds"] == "motion: 2 columns (trans_x, rot_x)"
     assert told["scrubbing"] == "above 0.5 mm: 60 of 150 volumes (sub-01 60)"
-    assert told["filters"] == "trends removed, high-pass 0.0078 Hz (cosines)"
+    assert told["filters"] == "high-pass 0.0078 Hz (cosines)"
     assert told["smoothing"] == "6 mm"
     assert told["mask"] == "voxels in the brain masks of all runs of all subjects"
     assert told["missing runs"] == "sub-02: 2"
@@ -65,11 +62,10 @@ def test_every_step_is_told():
     [
         # volumes before the steady state are left out without any scrubbing
         ({"scrub": None, "confounds": "simple"}, "none", "29 of 3710 volumes"),
-        ({"scrub": None, "confounds": {"strategy": ["motion"]}}, "none", "29 of 3710"),
         ({}, None, "29 of 3710 volumes"),  # by a mask of samples
         ({"scrub": 0.5, "confounds": "simple"}, "above 0.5 mm: 29 of 3710", None),
         ({"scrub": None, "confounds": "scrubbing"}, "29 of 3710 volumes", None),
-        ({"confounds": {"strategy": ["motion", "scrub"]}}, "29 of 3710", None),
+        ({"confounds": ["motion", "scrub"]}, "29 of 3710", None),
     ],
 )
 def test_scrubbing_is_told_where_it_was_done_alone(settings, scrubbing, left_out):

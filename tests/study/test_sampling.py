@@ -147,7 +147,7 @@ def test_what_became_of_the_events_is_counted():
         Events.from_rows(rows), 10, 2.0, sampling=Sampling(hrf_delay=4.0)
     )
     counts = plan.counts
-    assert (counts.events, counts.outside, counts.unseen) == (5, 2, 1)
+    assert (counts.events, counts.outside) == (5, 2)
     assert (counts.shared_volumes, counts.overshadowed) == (1, 1)
     assert plan.labels.tolist() == list("aaaaa")
 

@@ -7,7 +7,7 @@ from scipy.linalg import block_diag
 from sklearn.neighbors import NearestCentroid
 
 from brainweave._core.exceptions import InputError
-from brainweave.study import SimulationSettings, simulate_like, simulate_study
+from brainweave.study import SimulationSettings, simulate_study
 
 FEW_SOURCES = SimulationSettings(n_nuisance=5)
 
@@ -95,7 +95,7 @@ def test_keeping_all_or_few_dimensions_is_worse():
 
 
 def test_samples_without_noise_are_the_shared_responses_through_the_maps():
-    study = simulate_study(**small(**NO_NOISE), dtype="float64")
+    study = simulate_study(**small(**NO_NOISE))
     for i, subject in enumerate(study):
         truth = study.truth
         expected = truth.shared[i] @ truth.maps[i] * 2.5 / np.sqrt(10)
@@ -253,7 +253,14 @@ def test_noise_is_autocorrelated_and_of_low_rank():
 )
 def test_shape_of_a_published_study_is_exact(shape, aligned):
     n_subjects, n_samples, n_voxels, n_categories = shape
-    study = simulate_like(*shape, aligned=aligned, settings=FEW_SOURCES)
+    study = simulate_study(
+        n_subjects=n_subjects,
+        n_samples=n_samples,
+        n_voxels=n_voxels,
+        categories=n_categories,
+        own_sequence=not aligned,
+        settings=FEW_SOURCES,
+    )
     assert len(study) == n_subjects
     assert all(s.n_samples == n_samples for s in study)
     assert all(s.n_voxels == n_voxels for s in study)
@@ -265,7 +272,9 @@ def test_shape_of_a_published_study_is_exact(shape, aligned):
 
 
 def test_movie_of_given_length_is_aligned():
-    study = simulate_like(2, 203, 80, None, settings=FEW_SOURCES)
+    study = simulate_study(
+        n_subjects=2, n_samples=203, n_voxels=80, design="movie", settings=FEW_SOURCES
+    )
     assert study[0].n_samples == 203
     assert study[0].stimuli.tolist() == study[1].stimuli.tolist()
 
@@ -290,11 +299,13 @@ def test_weights_go_back_to_the_brain():
         ({"n_voxels": (300, 200)}, "must be \\(least, most\\)"),
         ({"n_voxels": 0}, "every subject needs a voxel"),
         ({"missing_runs": 4}, "missing_runs=4, but there are 3 subjects"),
-        ({"missing_runs": {"9": [1]}}, "subjects '9', but the subjects are '01'"),
-        ({"missing_runs": {"01": [1, 2]}}, "choose some, not all"),
-        ({"missing_categories": {"01": ["dog"]}}, "is \\['dog'\\]; choose some"),
+        ({"missing_runs": {"9": [1]}}, r"\['9'\] is \[1\]; the subjects are 01, 02"),
+        ({"missing_runs": {"01": [1, 2]}}, "lacks some, not all"),
+        ({"missing_categories": {"01": ["dog"]}}, r"is \['dog'\].* lacks some"),
+        ({"n_runs": 0}, "n_runs=0 must be positive"),
+        ({"repetitions": 0}, "repetitions=0 must be positive"),
+        ({"n_samples": 0}, "n_samples=0 must be positive"),
         ({"missing_runs": 1, "n_runs": 1}, "would leave subjects with nothing"),
-        ({"dtype": "int16"}, "dtype of simulate_study must be one of .*'int16'"),
         ({"design": "events", "n_samples": 50}, "set n_runs and repetitions"),
     ],
 )

@@ -72,9 +72,9 @@ def test_losses_are_told_once_with_the_runs():
         for name, c in counts
     }
     with pytest.warns(UserWarning, match="events") as told:
-        warn_of_runs(runs, "longest")
+        warn_of_runs(runs)
     outside, shared = (str(warning.message) for warning in told)
     assert outside.startswith("2 of 30 events lie before or after their run")
     assert "(run-2: 3)" in shared
     assert "covers most of it, and 1 events have no volume of their own" in shared
-    warn_of_runs({"run-3": runs["run-3"]}, "longest")  # a warning would be an error
+    warn_of_runs({"run-3": runs["run-3"]})  # a warning would be an error

@@ -6,16 +6,13 @@ chunk by chunk; torch itself works in :mod:`brainweave.basis.device` alone.
 """
 
 import mmap
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from brainweave._core.exceptions import InputError
 
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Matrix = NDArray[np.float64]
@@ -23,50 +20,6 @@ Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 WIDEST = 4  # times as wide where samples are many
-_LIMIT: int | None = None  # bytes that passes over voxels may take
-
-
-@contextmanager
-def memory_limit(most: int | str) -> Iterator[None]:
-    """Limit the memory that passes over voxels take, as a context.
-
-    Parameters
-    ----------
-    most : int or str
-        Bytes, or a text such as "2GB" or "500 MB". Fewer subjects are then read at the
-        same time, in narrower chunks of voxels. What cannot fit is refused at once.
-
-    Yields
-    ------
-    None
-
-    Examples
-    --------
-    >>> from brainweave import SubjectBasis
-    >>> X = np.random.default_rng(0).normal(size=(20, 300))
-    >>> with memory_limit("8GB"):
-    ...     basis = SubjectBasis(X)
-    >>> basis.gram.shape
-    (20, 20)
-    """
-    global _LIMIT
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", str(most))
-    if found is None or float(found[1]) <= 0:
-        raise InputError(
-            f"memory_limit must be a number of bytes, or a text such as '2GB'; got "
-            f"{most!r}."
-        )
-    n_bytes = int(float(found[1]) * 1000 ** " kMGT".index(found[2] or " "))
-    before, _LIMIT = _LIMIT, n_bytes
-    try:
-        yield
-    finally:
-        _LIMIT = before
-
-
-def memory_allowed() -> int | None:
-    """Return the bytes that passes over voxels may take; None if there is no limit."""
-    return _LIMIT
 
 
 def chunk_width(n_samples: int) -> int:
@@ -76,9 +29,7 @@ def chunk_width(n_samples: int) -> int:
     more samples are worth wider chunks.
     """
     wanted = min(max(CHUNK_BYTES, 32 * n_samples**2), WIDEST * CHUNK_BYTES)
-    if _LIMIT is None:
-        return max(256, wanted // (8 * n_samples))
-    return max(16, min(wanted, _LIMIT // 32) // (8 * n_samples))
+    return max(256, wanted // (8 * n_samples))
 
 
 def is_torch(X: Any) -> bool:

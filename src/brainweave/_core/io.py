@@ -19,14 +19,9 @@ from typing import Any
 
 from brainweave._core.exceptions import InputError, StudyError
 
-Move = Callable[[Path, Path], Any]
-
-
-# -- files -----------------------------------------------------------------------------
-
 
 @contextmanager
-def atomic_path(path: Path, *, move: Move = os.replace) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which is renamed to `path` if no error is raised.
 
     The temporary name ends like that of `path`, so that any library can write there.
@@ -37,38 +32,17 @@ def atomic_path(path: Path, *, move: Move = os.replace) -> Iterator[Path]:
         yield work
         with work.open("rb+") as file:
             os.fsync(file.fileno())
-        move(work, path)
+        os.replace(work, path)
     finally:
         work.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
-def write_text(path: Path, text: str, *, move: Move = os.replace) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text file, UTF-8; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path, move=move) as work:
+    with atomic_path(path) as work:
         work.write_bytes(text.encode("utf-8"))
-
-
-def write_new_text(path: Path, text: str) -> bool:
-    """Write a text file unless it exists; return whether it was written."""
-
-    def move(work: Path, path: Path) -> None:
-        try:
-            os.link(work, path)
-        except OSError:
-            if path.exists():
-                raise FileExistsError(path) from None
-            os.replace(work, path)  # a file system without hard links
-
-    try:
-        write_text(path, text, move=move)
-    except FileExistsError:
-        return False
-    return True
-
-
-# -- folders ---------------------------------------------------------------------------
 
 
 @contextmanager
@@ -138,9 +112,6 @@ def _files(folder: Path) -> set[str]:
     }
 
 
-# -- is there a place, and room? -------------------------------------------------------
-
-
 def check_can_write(path: Path) -> None:
     """Raise the OSError that writing a file or folder would end in, if any.
 
@@ -196,15 +167,11 @@ def _sync_folder(folder: Path) -> None:
 
 def unreadable(path: Path, error: OSError) -> StudyError:
     """Return the error of a file that is there but cannot be read."""
+    way_out = "Check the disk, or get the file again"
     if isinstance(error, PermissionError):
         way_out = "Ask its owner for permission to read it"
-    else:
-        way_out = "Check the disk, or get the file again"
     reason = error.strerror or str(error)
     return StudyError(f"{str(path)!r} cannot be read ({reason}). {way_out}.")
-
-
-# -- whether files changed -------------------------------------------------------------
 
 
 def file_stamp(path: Path) -> dict[str, Any]:

@@ -45,10 +45,8 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, str) and value in (*MISSING_TEXT, *MISSING_MADE_TEXT)
 
 
-def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
+def as_label_list(values: Any, name: str) -> list[Any]:
     """Return labels as a list of Python objects, with ``None`` where one is missing.
-
-    `missing` is one more value that means that there is none.
 
     Examples
     --------
@@ -56,29 +54,26 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     [2.0, None]
     """
     listed = _to_list(values, name)
-    if missing is None and set(map(type, listed)) <= {int, str}:
+    if set(map(type, listed)) <= {int, str}:
         # the usual case, quickly: look at each distinct text once
         texts = {v for v in listed if type(v) is str}
-        if not any(is_missing(v) or v.endswith("\0") for v in texts):
+        if not any(map(is_missing, texts)):
             return listed
     labels: list[Any] = []
     made_text: set[str] = set()
-    missing = _to_python(missing)
     for value in listed:
-        same = missing is not None and isinstance(value, Hashable) and value == missing
-        if is_missing(value) or same:
+        if is_missing(value):
             labels.append(None)
             if isinstance(value, str) and value in MISSING_MADE_TEXT:
                 made_text.add(value)
         else:
             labels.append(value)
             _check_label(value, name)
-    if made_text - {missing}:
+    if made_text:
         text = min(made_text)
         warn_user(
-            f"{name}: {text!r} is taken as a missing label, as NumPy and pandas write "
-            "missing values so when they turn them into text. Use None for samples "
-            "without a label; give a category of that name another one.",
+            f"{name}: {text!r} is taken as a missing label, made text by NumPy or "
+            "pandas. Use None for no label, and another name for such a category.",
             LabelWarning,
         )
     return labels
@@ -108,7 +103,7 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     return sorted(numbers) + sorted(texts) + [v for _, v in others]
 
 
-def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> EncodedLabels:
+def encode_labels(labels: Sequence[Any]) -> EncodedLabels:
     """Return the labels of all subjects as numbers, and the labels in that order.
 
     Examples
@@ -117,9 +112,7 @@ def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> EncodedLabel
     >>> [c.tolist() for c in codes], names
     ([[1, 0], [0, -1]], ('a', 'b'))
     """
-    lists = [
-        as_label_list(part, f"y[{i}]", missing=missing) for i, part in enumerate(labels)
-    ]
+    lists = [as_label_list(part, f"y[{i}]") for i, part in enumerate(labels)]
     names = tuple(sort_labels(value for part in lists for value in part))
     code_of = {label: code for code, label in enumerate(names)}
     codes = [
@@ -151,9 +144,6 @@ def object_array(values: Iterable[Any]) -> NDArray[Any]:
     return array
 
 
-# -- do the labels of different subjects meet? -----------------------------------------
-
-
 def check_labels_overlap(
     labels: Sequence[Any],
     names: Sequence[str],
@@ -163,8 +153,7 @@ def check_labels_overlap(
 ) -> None:
     """Refuse groups of subjects that share no label; warn if some lack a category.
 
-    Subjects without any labels are passed over. `names` are what messages call the
-    subjects.
+    Subjects without any labels are passed over; messages call subjects by `names`.
     """
     categories = {
         name: set(as_label_list(own, f"labels of {name}")) - {None}
@@ -243,9 +232,6 @@ def _normalised(label: Any) -> str:
         return text.replace("_", "").replace("-", "")
 
 
-# -- single values ---------------------------------------------------------------------
-
-
 def _to_list(values: Any, name: str) -> list[Any]:
     if isinstance(values, str | bytes):
         raise TypeError(
@@ -277,11 +263,6 @@ def _to_python(value: Any) -> Any:
 
 
 def _check_label(value: Any, name: str) -> None:
-    if isinstance(value, str) and value.endswith("\0"):
-        raise InputError(
-            f"{name}: the label {value!r} ends in a NUL character, which arrays of "
-            "text cut off. Remove it."
-        )
     try:
         hash(value)
     except TypeError:

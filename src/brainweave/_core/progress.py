@@ -13,21 +13,8 @@ def shown_progress(
 ) -> Iterator[Callable[..., None]]:
     """Yield a function to call after each step, as ``tick()`` or ``tick("sub-01")``.
 
-    Parameters
-    ----------
-    progress : callable, bool or None
-        A function is called with the number of steps done, their total number and the
-        name of the last step. True shows a bar on standard error. False and None show
-        nothing.
-    total : int
-        Number of steps.
-    what : str
-        Name of steps that have none of their own.
-
-    Yields
-    ------
-    callable
-        Function to call after each step.
+    `progress` is a function of the number of steps done, their total number and the
+    name of the last step (`what`, if it has none), or True for a bar on standard error.
 
     Examples
     --------

@@ -96,15 +96,12 @@ def check_option(
     allowed: Sequence[str],
     *,
     owner: str,
-    or_number: bool = False,
 ) -> str:
-    """Return value if it is one of the allowed names; `or_number` is for the hint."""
+    """Return value if it is one of the allowed names."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
-        number = or_number and isinstance(value, str) and value.strip().isdigit()
-        hint = f" A number has no quotes: {name}={value.strip()}." if number else ""
         raise InputError(
-            f"{name} of {owner} must be one of {listed}; got {value!r}.{hint}",
+            f"{name} of {owner} must be one of {listed}; got {value!r}.",
             parameter=name,
         )
     return value
@@ -131,51 +128,36 @@ def check_numbers(X: Any, name: str) -> None:
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise InputError(
             f"{name} is a masked array with {int(np.ma.getmaskarray(X).sum())} masked "
-            "values, which alignment cannot leave out one by one. Drop these voxels or "
-            "samples, or fill them: X.filled(...)."
+            "values. Drop these voxels or samples, or fill them: X.filled(...)."
         )
     dtype = getattr(X, "dtype", None)
-    if "complex" in str(dtype):
-        raise TypeError(
-            f"{name} must hold real numbers, got dtype {dtype}. Pass np.abs(X), or the "
-            "real and imaginary parts as voxels of their own."
-        )
-    if getattr(dtype, "kind", "f") not in "fiub":
+    kind = "c" if "complex" in str(dtype) else getattr(dtype, "kind", "f")
+    if kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {dtype}.")
 
 
 def refuse_files(X: Any, name: str) -> None:
     """Refuse paths, images and maskers, with the call that turns them into samples."""
-    what = type(X).__name__
+    remedy = ""
     if isinstance(X, (str, PathLike)):
+        remedy = f"the path {str(X)!r}, not samples. Read it"
+    elif hasattr(X, "dataobj") and hasattr(X, "affine"):
+        remedy = f"an image ({type(X).__name__}), not samples x voxels. Use a mask"
+    elif hasattr(X, "mask_img_") or hasattr(X, "inverse_transform"):
+        remedy = f"a {type(X).__name__}, not samples. Pass masker.transform(image)"
+    if remedy:
         raise TypeError(
-            f"{name} is the path {str(X)!r}, not samples. Read it: "
-            "brainweave.load_nifti({'01': path, ...}, mask=...) for images, "
-            "numpy.load for arrays, or brainweave.Study.open for study folders."
-        )
-    if hasattr(X, "dataobj") and hasattr(X, "affine"):
-        raise TypeError(
-            f"{name} is an image ({what}), whose voxels have to be chosen by a mask. "
-            "Pass masker.transform(image) of a nilearn masker, or make a study: "
-            "brainweave.load_nifti({'01': image, ...}, mask=...)."
-        )
-    if hasattr(X, "mask_img_") or hasattr(X, "inverse_transform"):
-        raise TypeError(
-            f"{name} is a {what}, not samples. Pass what it gives: "
-            "masker.transform(image)."
+            f"{name} is {remedy}: brainweave.load_nifti({{'01': image}}, mask=...) for "
+            "images, brainweave.Study.open for study folders."
         )
 
 
 def refuse_other_shapes(X: Any, name: str) -> None:
-    """Refuse what is not samples x voxels, with the likely remedy."""
-    hints = {
-        1: " One voxel is X.reshape(-1, 1), one sample X.reshape(1, -1).",
-        4: " An image is turned into samples x voxels by a mask: load_nifti.",
-    }
+    """Refuse what is not samples x voxels."""
     if len(X.shape) != 2:
         raise InputError(
-            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}."
-            + hints.get(len(X.shape), "")
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
+            "voxel is X.reshape(-1, 1); images are masked by load_nifti."
         )
 
 
@@ -245,12 +227,6 @@ def as_samples(X: Any, name: str) -> Any:
     nested = isinstance(X, (list, tuple)) and len(X) > 0
     if not nested or not all(isinstance(r, (list, tuple, np.ndarray)) for r in X):
         return X
-    lengths = {len(row) for row in X}
-    if len(lengths) > 1:
-        raise InputError(
-            f"{name} is a list of rows of {min(lengths)} to {max(lengths)} numbers; "
-            "every sample needs all voxels."
-        )
     try:
         return np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError):
@@ -275,13 +251,9 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     if getattr(X, "ndim", 0) == 3 and hasattr(X, "dtype"):
         X = list(X)
     got = ""
-    if _is_table(X):
-        got = (
-            f"one table of shape {tuple(X.shape)}. Pass one table per subject, such as "
-            "[rows for _, rows in table.groupby('subject')] without that column"
-        )
-    elif hasattr(X, "shape"):
-        got = f"one array of shape {tuple(X.shape)}. Pass [X1, X2, ...]"
+    if hasattr(X, "shape"):
+        what = "table" if _is_table(X) else "array"
+        got = f"one {what} of shape {tuple(X.shape)}. Pass [X1, X2, ...]"
     elif not hasattr(X, "__iter__") and not hasattr(X, "__getitem__"):
         got = type(X).__name__
     if got:

@@ -27,12 +27,7 @@ from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from brainweave._core.arrays import (
-    as_sendable,
-    backing_map,
-    chunk_width,
-    memory_allowed,
-)
+from brainweave._core.arrays import as_sendable, backing_map
 from brainweave._core.exceptions import (
     BrainweaveError,
     ClusterError,
@@ -80,18 +75,15 @@ def map_subjects(
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
-    ``None`` takes one thread per core, since the linear algebra of one subject hardly
-    gains from a second core while two subjects gain fully. Inside
-    ``joblib.parallel_config`` the configured backend (such as Dask) is used instead,
-    unless `threads_only`: work that reads no voxels costs more to send than to do.
+    ``None`` takes one thread per core: one subject hardly gains from a second core.
+    Inside ``joblib.parallel_config`` the configured backend (such as Dask) is used
+    instead, unless `threads_only`: work that reads no voxels costs more to send than
+    to do.
     """
     items = list(zip(*arguments, strict=True))
     workers = n_workers(len(items), n_jobs)
     on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
     cluster = cluster_workers() if on_cluster else None
-    limit = memory_allowed()
-    if limit is not None and not threads_only and items:
-        workers = min(workers, _n_that_fit([item[0] for item in items], limit))
     if workers <= 1 and cluster is None:
         return [function(*item) for item in items]
     if cluster is None:  # plain threads start faster
@@ -107,37 +99,6 @@ def n_workers(n_items: int, n_jobs: Any) -> int:
     n_jobs = check_n_jobs(n_jobs)
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
-
-
-def _n_that_fit(subjects: list[Any], limit: int) -> int:
-    """Return how many subjects can be read at the same time within a memory limit.
-
-    Each takes three chunks and six matrices of samples x samples meanwhile (the Gram
-    matrix, its eigenvectors, what LAPACK needs), or its voxels twice where they are
-    read whole, and leaves two such matrices behind.
-    """
-    shapes = [
-        getattr(s, "shape", None)
-        or (getattr(s, "n_samples", 0), getattr(s, "n_voxels", 0))
-        for s in subjects
-    ]
-    if not all(len(shape) == 2 and all(shape) for shape in shapes):
-        return len(subjects)  # not of voxels, or refused later
-    needs = [
-        24 * n * min(v, chunk_width(n))
-        + 48 * min(n, v) ** 2
-        + 16 * n * v * bool(getattr(s, "is_lazy", False))
-        for s, (n, v) in zip(subjects, shapes, strict=True)
-    ]
-    room = limit - sum(16 * min(n, v) ** 2 for n, v in shapes)
-    if room < max(needs):
-        raise InputError(
-            f"memory_limit={limit / 1e6:.0f}MB is too little: {len(shapes)} subjects "
-            f"of up to {max(shapes)[0]} samples take about "
-            f"{(limit - room + max(needs)) / 1e6:.0f}MB. Raise it, or use fewer "
-            "samples or subjects."
-        )
-    return int(room // max(needs))
 
 
 @contextmanager
@@ -170,8 +131,7 @@ def on_workers(
     function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
 ) -> Generator[Result]:
     """Call a function by the configured joblib backend; yield results in order."""
-    for answer in _answers(function, calls, n_jobs):
-        yield _result_of(answer)
+    yield from map(_result_of, _answers(function, calls, n_jobs))
 
 
 def _answers(
@@ -273,14 +233,6 @@ class WarningCollector:
 
     ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
     use it side by side. :meth:`installed` uses it once, around all threads.
-
-    Examples
-    --------
-    >>> collector = WarningCollector()
-    >>> with collector.installed(), collector.collect() as caught:
-    ...     warnings.warn("of few samples", UserWarning)
-    >>> caught
-    [(<class 'UserWarning'>, 'of few samples')]
     """
 
     def __init__(self) -> None:
@@ -316,9 +268,6 @@ class WarningCollector:
             yield self._thread.caught
         finally:
             self._thread.caught = None
-
-
-# -- what goes to another process ------------------------------------------------------
 
 
 class LocalCallback:
@@ -405,50 +354,31 @@ def _map_again(path: str, layout: Any) -> NDArray[Any]:
         ) from error
 
 
-# -- a Dask cluster --------------------------------------------------------------------
-
 SCHEDULER_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 
 
 @contextmanager
 def dask_client(
-    scheduler: str, *, note: Callable[[str], None] | None = None, logs: bool = False
+    scheduler: str, *, note: Callable[[str], None] | None = None
 ) -> Iterator[Any]:
     """Connect to a Dask cluster, or start one here, and wait for a worker.
 
-    Use it as ``joblib.parallel_config(backend="dask", client=client)``.
-
-    Parameters
-    ----------
-    scheduler : str
-        Address of a scheduler, its scheduler file, or "local" ("local:4" for 4
-        processes of this machine).
-    note : callable, optional
-        Called with a text while the first worker is waited for.
-    logs : bool, default=False
-        Whether Dask logs what it does. By default it logs nothing: the tasks of a dead
-        worker are done again, and the rest is raised.
-
-    Yields
-    ------
-    distributed.Client
+    Use it as ``joblib.parallel_config(backend="dask", client=client)``. `scheduler` is
+    the address of a scheduler, its scheduler file, or "local" ("local:4" for 4
+    processes of this machine); `note` is told when the first worker is waited for.
     """
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
-        raise InputError(
-            "Dask is not installed: pip install 'brainweave[cluster]'.",
-            parameter="dask",
+        raise _dask_error(
+            "Dask is not installed: pip install 'brainweave[cluster]'."
         ) from None
     kind, _, number = scheduler.partition(":")
     cluster: Any = nullcontext()
     where: dict[str, Any] = {"address": scheduler}
     if kind == "local":
         if number and not (number.isdigit() and int(number)):
-            raise InputError(
-                f"local:N takes a number of workers; got {scheduler!r}.",
-                parameter="dask",
-            )
+            raise _dask_error(f"local:N takes a number of workers; got {scheduler!r}.")
         workers = {"n_workers": int(number)} if number else {}
         cluster = distributed.LocalCluster(
             **workers, threads_per_worker=1, dashboard_address=None
@@ -457,42 +387,38 @@ def dask_client(
     elif Path(scheduler).is_file():
         where = {"scheduler_file": scheduler}
     elif ":" not in scheduler:
-        raise InputError(
+        raise _dask_error(
             "Give the address of a scheduler, such as tcp://host:8786, its scheduler "
-            f"file, or local; there is no file {scheduler!r}.",
-            parameter="dask",
+            f"file, or local; there is no file {scheduler!r}."
         )
-    if not logs:  # for good, since its threads may log until the process ends
-        for name in ("asyncio", *logging.root.manager.loggerDict):
-            if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
-                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # tasks of a dead worker are done again and other errors are raised: no logs
+    for name in ("asyncio", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     with cluster:
         try:
             client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
         except Exception as error:  # a file may hold anything
-            raise InputError(
+            raise _dask_error(
                 f"No Dask scheduler answers at {scheduler!r} within "
                 f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Start one by: dask "
-                "scheduler, and look for its address in what that prints.",
-                parameter="dask",
+                "scheduler, and look for its address in what that prints."
             ) from None
         try:
-            with explain_lost_cluster(client):
-                _wait_for_worker(client, scheduler, note)
+            if note is not None and not client.scheduler_info()["workers"]:
+                note(f"Waiting for a worker of {scheduler} ...")
+            try:
+                client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
+            except TimeoutError:
+                raise _dask_error(
+                    f"The Dask scheduler at {scheduler!r} has no workers after "
+                    f"{WORKER_TIMEOUT:.0f} s. Start some by: dask worker {scheduler}."
+                ) from None
             yield client
         finally:
             with suppress(Exception):  # of a scheduler that is gone
                 client.close(timeout=SCHEDULER_TIMEOUT)
 
 
-def _wait_for_worker(client: Any, scheduler: str, note: Any) -> None:
-    if note is not None and not client.scheduler_info()["workers"]:
-        note(f"Waiting for a worker of {scheduler} ...")  # a queue may take its time
-    try:
-        client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
-    except TimeoutError:
-        raise InputError(
-            f"The Dask scheduler at {scheduler!r} has no workers after "
-            f"{WORKER_TIMEOUT:.0f} s. Start some by: dask worker {scheduler}.",
-            parameter="dask",
-        ) from None
+def _dask_error(message: str) -> InputError:
+    return InputError(message, parameter="dask")

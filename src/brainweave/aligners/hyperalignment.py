@@ -146,16 +146,12 @@ class Hyperalignment(RotationAligner):
                 "space, the most that any subject keeps. Use fewer components or more "
                 "energy."
             )
-        self._prepare(bases, y)
         shrinks = [self._shrink(b) for b in bases]
         scaled = [b.coordinates * s for b, s in zip(bases, shrinks, strict=True)]
         rotations, self.template_, variances = self._rotate(scaled)
         warn_of_tie(variances, k)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
-
-    def _prepare(self, bases: list[SubjectBasis], y: list[Any] | None) -> None:
-        """Learn what :meth:`_shrink` needs."""
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
         """Return the factor that scales each kernel coordinate before rotation."""
@@ -238,23 +234,21 @@ class RegularizedHyperalignment(Hyperalignment):
     def _learns_from_labels(self) -> bool:  # type: ignore[override]
         return isinstance(self.alpha, str) and self.alpha == "auto"
 
-    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        if not self._learns_from_labels:
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        if self._learns_from_labels:
+            # the whitening is that of a ridge alpha / (1 - alpha)
+            whole = [b.cut(1.0) for b in bases]
+            graph = time_graph(y or [range(b.n_samples) for b in bases])
+            options: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
+            rhos, self.alpha_by_ = choose_strengths(self.alpha, whole, graph, **options)
+            ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
+            self.alpha_ = ridge / (1 + ridge)
+        else:
             hint = "It goes from 0 (CCA) to 1 (hyperalignment), or is 'auto'."
-            check_number("alpha", self.alpha, "[0, 1]", owner=self._owner, hint=hint)
-        super()._check_subjects(subjects, y)
-
-    def _prepare(self, bases: list[SubjectBasis], y: list[Any] | None) -> None:
-        if not self._learns_from_labels:
-            self.alpha_, self.alpha_by_ = float(self.alpha), "given"
-            return
-        # the whitening is that of a ridge alpha / (1 - alpha)
-        whole = [b.cut(1.0) for b in bases]
-        graph = time_graph(y or [range(b.n_samples) for b in bases])
-        options: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
-        rhos, self.alpha_by_ = choose_strengths(self.alpha, whole, graph, **options)
-        ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
-        self.alpha_ = ridge / (1 + ridge)
+            owner, self.alpha_by_ = self._owner, "given"
+            alpha = check_number("alpha", self.alpha, "[0, 1]", owner=owner, hint=hint)
+            self.alpha_ = float(alpha)
+        return super()._solve(bases, y)
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
         return np.asarray(1 / np.sqrt((1 - self.alpha_) * basis.values + self.alpha_))

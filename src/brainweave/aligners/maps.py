@@ -46,12 +46,10 @@ class SubjectMap(Stored):
 
     Attributes
     ----------
-    basis : SubjectBasis or None
-        The subject's kernel coordinates, for the kinds that have them.
-    coef : ndarray of shape (n_kept, K), or None
-        Shared features per kernel coordinate.
-    mixing : ndarray of shape (n_samples, K), or None
-        The weights as mixtures of the standardised aligning samples.
+    basis, coef, mixing
+        Of the maps that have them, the subject's kernel coordinates, shared features
+        per coordinate (n_kept, K), and the weights as mixtures of the standardised
+        aligning samples, (n_samples, K).
     """
 
     _stored: ClassVar[dict[str, Any]] = {

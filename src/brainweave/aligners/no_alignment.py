@@ -122,14 +122,8 @@ class NoAlignment(BaseAligner):
         return set()
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        for i, b in enumerate(bases):
-            if b.n_voxels != bases[0].n_voxels:
-                raise InputError(
-                    f"X[{i}] has {b.n_voxels} voxels, X[0] has {bases[0].n_voxels}; "
-                    f"{self._owner} compares voxel by voxel and needs equal counts. "
-                    "Use one mask for all subjects, or an aligner such as SRM or GDM."
-                )
-        return [np.empty((b.n_voxels, 0)) for b in bases]
+        self.n_components_ = bases[0].n_voxels
+        return [self._solve_new(basis, None) for basis in bases]
 
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
@@ -142,7 +136,8 @@ class NoAlignment(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:
             raise InputError(
-                f"{basis.name} has {basis.n_voxels} voxels; the others have "
-                f"{self.n_components_}. Use one mask for all subjects."
+                f"{basis.name} has {basis.n_voxels} voxels, the others have "
+                f"{self.n_components_}; {self._owner} compares voxel by voxel. Use one "
+                "mask for all subjects, or an aligner such as SRM or GDM."
             )
         return np.empty((basis.n_voxels, 0))

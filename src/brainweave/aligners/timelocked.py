@@ -50,7 +50,10 @@ def check_same_samples(
     subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str, warn: bool = False
 ) -> None:
     """Refuse rows that do not correspond; warn, if asked to, of what looks turned."""
-    shapes = [_shape_of(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    shapes = [
+        (s.n_samples, s.n_voxels) if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")
+        for i, s in enumerate(subjects)
+    ]
     for i, (n, _) in enumerate(shapes):
         if n != shapes[0][0]:
             turned = f" {TURNED}" if len({v for _, v in shapes}) == 1 else ""
@@ -76,12 +79,6 @@ def check_same_samples(
             f"{v} voxels. {TURNED} Ignore this warning if rows are samples.",
             LayoutWarning,
         )
-
-
-def _shape_of(subject: Any, name: str) -> tuple[int, int]:
-    if hasattr(subject, "n_samples"):
-        return int(subject.n_samples), int(subject.n_voxels)
-    return check_2d(subject, name)
 
 
 class Iterations:
@@ -165,10 +162,9 @@ class TimeLocked(BaseAligner):
             change, gained = iterations.last_change()
             warn_user(
                 f"{self._owner} did not converge in {iterations.n_iter} iterations: "
-                f"the last one still changed the objective by "
-                f"{change / (gained or 1.0):.1e} of all that was gained, more than "
-                f"tol={iterations.tol:g}. Increase max_iter or tol; tol=0 asks for "
-                "exactly max_iter iterations.",
+                f"the last one changed the objective by {change / (gained or 1.0):.1e} "
+                f"of all that was gained, more than tol={iterations.tol:g}. Increase "
+                "max_iter or tol.",
                 ConvergenceWarning,
             )
 

@@ -62,8 +62,7 @@ class SubjectBasis(VoxelPass):
     ----------
     X : array of shape (n_samples, n_voxels)
         NumPy array, memory map, anything 2-D that can be sliced by columns, or a torch
-        tensor (then the work is done on its device). With ``kernel="precomputed"``, the
-        (n_samples, n_samples) Gram matrix.
+        tensor. With ``kernel="precomputed"``, the (n_samples, n_samples) Gram matrix.
     kernel : str, callable or Kernel, default="linear"
         See :mod:`brainweave.basis.kernels`.
     kernel_params : dict, optional
@@ -84,10 +83,9 @@ class SubjectBasis(VoxelPass):
     name : str, default="X"
         How error messages call this subject.
     device : str or torch.device, optional
-        Where torch reads the voxels and decomposes the Gram matrix, such as "cuda".
-        Samples in memory, in mapped files or on disk are brought there chunk by chunk,
-        the next while one is worked on. By default tensors stay where they are and all
-        else is done by NumPy.
+        Where torch reads the voxels and decomposes the Gram matrix, such as "cuda";
+        samples are brought there chunk by chunk. By default tensors stay where they are
+        and all else is done by NumPy.
 
     Attributes
     ----------
@@ -109,10 +107,8 @@ class SubjectBasis(VoxelPass):
     -----
     Time O(n_samples^2 n_voxels + n_samples^3), memory O(n_samples^2) beside one chunk
     of columns. float32 data multiply in float32 and accumulate in float64. The data are
-    referred to, not copied; voxel weights read them again, and refuse if they changed:
-    if samples were replaced, reordered or cleaned in place, or voxels reordered. A
-    change within a sample's rounding (1e-5 of its norm in float32, 2e-14 in float64)
-    cannot be seen.
+    referred to, not copied; voxel weights read them again, and refuse samples that were
+    changed in place by more than rounding.
 
     Examples
     --------
@@ -233,8 +229,6 @@ class SubjectBasis(VoxelPass):
         """Whether the voxel covariance is the smaller problem (linear kernel only)."""
         return self.kernel.name == "linear" and self.n_voxels < self.n_samples
 
-    # -- inner products, Gram matrix, eigenbasis --------------------------------------
-
     def products(self) -> Matrix:
         """Return the inner products of the standardised samples."""
         if self._products is None:
@@ -273,6 +267,10 @@ class SubjectBasis(VoxelPass):
         if self.standardize or self.kernel.name in ("linear", "gaussian"):
             return products
         return products + shift_a[:, None] + shift_b[None, :] + self._offset
+
+    @property
+    def _centring_of_gram(self) -> Centring:
+        return self._center()[1] if self._centring is None else self._centring
 
     @property
     def gram(self) -> Matrix:
@@ -421,8 +419,6 @@ class SubjectBasis(VoxelPass):
             found += z @ matrix[columns]
         return found
 
-    # -- other bases from the same pass ------------------------------------------------
-
     def cut(self, energy: float) -> Self:
         """Return the same basis at another energy; no voxel is read again."""
         energy = check_fraction("energy", energy, owner=self.name)
@@ -453,8 +449,6 @@ class SubjectBasis(VoxelPass):
             other._narrow = self._dense(self._data).astype(np.float64)
         return other
 
-    # -- other samples of the subject --------------------------------------------------
-
     def check_samples(self, Z: Any, name: str) -> Any:
         """Refuse samples of this subject that its basis cannot map."""
         given = self.kernel.name == "precomputed"
@@ -466,7 +460,7 @@ class SubjectBasis(VoxelPass):
         if self.kernel.from_products and not isinstance(Z, SampleProducts):
             Z = self.products_with(Z, name)
         if isinstance(Z, SampleProducts):
-            return self._means_of_gram().center_new(self._kernel_of_products(Z))
+            return self._centring_of_gram.center_new(self._kernel_of_products(Z))
         Z = self.check_samples(Z, name)
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
@@ -474,10 +468,7 @@ class SubjectBasis(VoxelPass):
             raise InputError(f"{name} has NaN or infinite values.")
         if not given:
             samples = self.kernel.call(samples, self._dense(self._data), name)
-        return self._means_of_gram().center_new(samples)
-
-    def _means_of_gram(self) -> Centring:
-        return self._center()[1] if self._centring is None else self._centring
+        return self._centring_of_gram.center_new(samples)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones."""

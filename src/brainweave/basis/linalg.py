@@ -88,10 +88,9 @@ def block_iteration(
 ) -> Eigenpairs | None:
     """Search the k smallest eigenpairs in a growing space (Davidson's block method).
 
-    The space starts with more than k random vectors, to find repeated eigenvalues, and
-    grows by the residuals of vectors that have not converged. Above the shift of an
-    ``inverse`` the residuals are multiplied by it, once and twice. Return None if the
-    cost reaches about half of a full decomposition.
+    The space grows by the residuals of vectors that have not converged; above the shift
+    of an ``inverse`` these are multiplied by it, once and twice. Return None if that
+    costs about half of a full decomposition.
     """
     start = np.random.default_rng(seed).standard_normal((size, k + 4))
     limit = min(size // 4, max(1000, 12 * k))
@@ -188,9 +187,8 @@ def smallest_of_diagonal_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
-    The decoupling takes O(size rank^2) time, each step of the iteration O(size rank),
-    and memory is O(size (rank + steps)). A result that cannot be confirmed is computed
-    again in O(size^3).
+    Takes O(size rank^2) time; a result that cannot be confirmed is computed again in
+    O(size^3).
     """
     if np.ptp(mu) <= TIE * np.abs(mu).max():
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
@@ -255,9 +253,8 @@ class _LowRankProblem:
     def confirms(self, values: Matrix, vectors: Matrix) -> bool:
         """Return whether these are the smallest eigenpairs and none is missing.
 
-        Each of several orthonormal vectors with small residuals has an eigenvalue close
-        to its value (Kahan). Counting the eigenvalues below a gap before the last
-        cluster therefore shows whether there are others.
+        Each vector with a small residual has an eigenvalue close to its value (Kahan):
+        counting those below a gap before the last cluster shows if there are others.
         """
         residual = self.multiply(vectors) - vectors * values
         skew = np.abs(vectors.T @ vectors - np.eye(values.size)).max()
@@ -349,10 +346,8 @@ def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
 def polar(A: Matrix) -> Matrix:
     r"""Return the matrix with orthonormal columns (or rows, if fewer) nearest to A.
 
-    It is :math:`A (A^\top A)^{-1/2}`. If A is almost orthonormal, matrix products
-    converge to it. If A is well conditioned, it follows from the eigenbasis of
-    :math:`A^\top A`, with an error below 1e-10, otherwise from a singular value
-    decomposition.
+    It is :math:`A (A^\top A)^{-1/2}`: by matrix products if A is almost orthonormal, by
+    the eigenbasis of :math:`A^\top A` if it is well conditioned, else by the SVD.
     """
     if A.shape[0] < A.shape[1]:
         return polar(A.T).T

@@ -91,8 +91,8 @@ def scale_of_chunks(chunks: Iterable[Any], n_voxels: int, groups: Groups) -> Mat
     """Return :func:`reliability_scale` of voxels that come in chunks of columns."""
     between, within = np.zeros(n_voxels), np.zeros(n_voxels)
     for columns, z in chunks:
-        of_chunk = analysis_of_variance(to_numpy(z), groups)
-        between[columns], within[columns] = of_chunk
+        squares = analysis_of_variance(to_numpy(z), groups)
+        between[columns], within[columns] = squares
     return reliability_scale(between, within, groups)
 
 
@@ -135,50 +135,3 @@ def _sampling_variance(mean: float, d1: int, d2: int) -> float:
     noncentral = max(0.0, mean * d1 * (d2 - 2) / d2 - d1)
     spread = (d1 + noncentral) ** 2 + (d1 + 2 * noncentral) * (d2 - 2)
     return float(2 * spread * (d2 / d1) ** 2 / ((d2 - 2) ** 2 * (d2 - 4)))
-
-
-def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float | None:
-    """Return the share of voxels whose responses to the categories repeat.
-
-    Tests each voxel (p < .05) by a one-way analysis of variance of the mean responses
-    in each run, less the mean of the run: neighbouring samples are alike in noise, too.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_voxels)
-        Samples of a subject.
-    labels, runs : sequence
-        Category and run of each sample, None if unknown. Without runs each sample
-        counts as one.
-
-    Returns
-    -------
-    float or None
-        None if categories repeat too seldom, or no voxel varies.
-    """
-    from scipy import stats
-
-    rows = [i for i, label in enumerate(labels) if label is not None]
-    by_run = all(runs[i] is not None for i in rows)
-    cell_of_row = [(runs[i] if by_run else i, labels[i]) for i in rows]
-    cells = list(dict.fromkeys(cell_of_row))
-    categories = list(dict.fromkeys(label for _, label in cells))
-    groups = repeated_groups([categories.index(label) for _, label in cells])
-    run_names = list(dict.fromkeys(run for run, _ in cells)) if by_run else []
-    freedom = 0 if groups is None else groups.within - max(0, len(run_names) - 1)
-    if groups is None or freedom < 1:
-        return None
-    means = np.asarray(X)[rows]
-    if by_run:
-        codes = {cell: code for code, cell in enumerate(cells)}
-        members = np.eye(len(cells))[[codes[cell] for cell in cell_of_row]].T
-        means = members / members.sum(axis=1, keepdims=True) @ means
-    for name in run_names:
-        in_run = [i for i, (run, _) in enumerate(cells) if run == name]
-        means[in_run] -= means[in_run].mean(axis=0)
-    between, within = analysis_of_variance(means, groups)
-    varies = within > 0
-    if not varies.any():
-        return None
-    ratio = between[varies] / (within[varies] * groups.within / freedom)
-    return float((ratio > stats.f.isf(0.05, groups.between, freedom)).mean())

@@ -1,6 +1,5 @@
 """The BIDS App: bases of single subjects, their alignment, and the derivative."""
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brainweave._core.exceptions import BrainweaveError, ModelFileError
+from brainweave._core.exceptions import ModelFileError
 from brainweave._core.io import check_can_write, file_stamp, has_changed
 from brainweave.cli import command as c
 from brainweave.cli import files
@@ -18,7 +17,6 @@ from brainweave.cli.data import LOAD_OPTIONS, load_options
 from brainweave.cli.models import make_aligner, resolved_options, summarize_model
 
 if TYPE_CHECKING:
-    from brainweave.persistence.models import Description
     from brainweave.study.formats.bids import Dataset
     from brainweave.study.formats.bids_derivative import Derivative
     from brainweave.study.study import Study
@@ -64,16 +62,6 @@ def run(
     overwrite: Annotated[
         bool, c.option("Make bases that are there again.", "--overwrite", panel=c.RUN)
     ] = False,
-    work_dir: Annotated[
-        Path | None,
-        c.option("Folder for temporary files.", "--work-dir", "-w", panel=c.RUN),
-    ] = None,
-    mem_mb: Annotated[
-        int | None,
-        c.option(
-            "Most memory to use, in MB.", "--mem-mb", "--mem_mb", min=1, panel=c.RUN
-        ),
-    ] = None,
     skip_bids_validation: Annotated[
         bool,
         c.option(
@@ -101,7 +89,14 @@ def run(
         raise UsageError(
             f"The level must be participant or group; got {analysis_level!r}."
         )
-    check_dataset(bids_dir, skip_bids_validation)
+    if not bids_dir.is_dir():
+        raise UsageError(f"There is no folder {str(bids_dir)!r}. Check BIDS_DIR.")
+    described = (bids_dir / "dataset_description.json").is_file()
+    if not described and not skip_bids_validation:
+        raise UsageError(
+            f"{str(bids_dir)!r} has no dataset_description.json, so it is no BIDS "
+            "dataset. If it is one all the same, add --skip-bids-validation."
+        )
     if output_dir.exists() and not output_dir.is_dir():
         raise UsageError(f"{str(output_dir)!r} is a file, not a folder.")
     if output_dir.resolve() == bids_dir.resolve():
@@ -123,9 +118,6 @@ def run(
             f"--method {method} aligns voxels, and the group level aligns bases. "
             "Convert the dataset to a study folder, and use brainweave fit."
         )
-    if work_dir is not None:
-        work_dir.mkdir(parents=True, exist_ok=True)
-        tempfile.tempdir = str(work_dir)
     levels[analysis_level](job)
 
 
@@ -135,19 +127,9 @@ def data_options(params: dict[str, Any]) -> dict[str, Any]:
     from brainweave.study.formats.bids import load_bids
 
     others = c.parse_params(params["bids_param"], option="--bids-param")
-    known = [*option_names(load_bids)[1:], "derivatives"]
-    c.refuse_unknown(others, known, "--bids-param {}: load_bids has no such option")
-    for name in others:
-        if name in LOAD_OPTIONS and name not in ("high_pass", "mask"):
-            raise UsageError(
-                f"--bids-param {name}=... has an option of its own: "
-                f"--{name.replace('_', '-')}."
-            )
-        if name in ("subjects", "name"):
-            raise UsageError(
-                f"--bids-param {name} cannot be used here; subjects are chosen with "
-                "--participant-label."
-            )
+    taken = {*LOAD_OPTIONS, "subjects", "name"}  # which have options of their own
+    known = {*option_names(load_bids)[1:], "derivatives"} - taken
+    c.refuse_unknown(others, known, "--bids-param has no setting '{}'")
     options = load_options(params) | others
     if options.get("mask") == "common":
         raise UsageError(
@@ -155,21 +137,6 @@ def data_options(params: dict[str, Any]) -> dict[str, Any]:
             "each. Give a mask image: --mask FILE."
         )
     return {"samples": "volumes", "label": "trial_type", **options}
-
-
-def check_dataset(folder: Path, skip: bool) -> None:
-    """Refuse what is not a BIDS dataset."""
-    if not folder.is_dir():
-        raise UsageError(f"There is no folder {str(folder)!r}. Check BIDS_DIR.")
-    if skip:
-        return
-    if not (folder / "dataset_description.json").is_file():
-        raise UsageError(
-            f"{str(folder)!r} has no dataset_description.json, so it is no BIDS "
-            "dataset. If it is one all the same, add --skip-bids-validation."
-        )
-    if not any(folder.glob("sub-*")):
-        raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
 
 
 @dataclass
@@ -236,7 +203,7 @@ class Job:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._core.workers import LocalCallback, map_subjects
+    from brainweave._core.workers import LocalCallback, cluster_workers, map_subjects
     from brainweave.study.formats.bids_derivative import entities_of
 
     ids = _chosen_subjects(job)
@@ -250,7 +217,8 @@ def make_bases(job: Job) -> None:
     ]
     with job.console.stage("Making bases", len(ids)) as tick:
         arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
-        errors = map_subjects(_try_basis, ids, *arguments, n_jobs=_n_jobs(job, ids))
+        n_jobs = job.params["n_jobs"] or cluster_workers() or 1
+        errors = map_subjects(_try_basis, ids, *arguments, n_jobs=n_jobs)
     for target, error in zip(targets, errors, strict=True):
         if not error:
             job.console.result(str(target))
@@ -258,8 +226,6 @@ def make_bases(job: Job) -> None:
     if failed:
         rest = "" if len(failed) == len(ids) else ", the others are done"
         reasons = "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
-        if len(failed) > 1 and len(set(failed.values())) == 1:
-            reasons = f"For all of them: {next(iter(failed.values()))}"
         raise PartlyFailed(
             f"{len(failed)} of {len(ids)} subjects failed{rest}. {reasons}"
         )
@@ -282,6 +248,8 @@ def _chosen_subjects(job: Job) -> list[str]:
     found = sorted(
         {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
     )
+    if not found:
+        raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
     given = job.params["participant_label"]
     if not given:
         return found
@@ -290,35 +258,13 @@ def _chosen_subjects(job: Job) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _n_jobs(job: Job, ids: list[str]) -> int:
-    """Return how many subjects fit into the memory at the same time."""
-    import joblib
-
-    from brainweave._core.workers import cluster_workers
-
-    jobs = job.params["n_jobs"] or cluster_workers() or 1
-    jobs = joblib.cpu_count() if jobs < 0 else jobs
-    if job.params["mem_mb"] is None or jobs == 1:
-        return int(jobs)
-    try:
-        (subject,) = job.study(ids[0])
-    except (BrainweaveError, OSError):
-        return 1
-    # the samples, a copy while they are cleaned, and the inner products
-    needed = 3 * subject.n_samples * subject.n_voxels * 4 + 16 * subject.n_samples**2
-    return max(1, min(int(jobs), int(job.params["mem_mb"] * 1e6 // needed)))
-
-
 def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
     from brainweave import describe, save_basis
     from brainweave.basis.basis import SubjectBasis
     from brainweave.study.subject import Subject, fingerprint
 
-    finished = None if job.params["overwrite"] else _finished_basis(id, target, job)
-    if finished is not None:
-        if not target.with_suffix(".json").is_file():
-            _write_sidecar(id, finished, job)
+    if not job.params["overwrite"] and _is_finished(id, target, job):
         return
     check_can_write(target)
     sources = job.sources(id).items()
@@ -340,31 +286,9 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     save_basis(basis, target, subject=subject, provenance=made)
-    _write_sidecar(id, describe(target), job)
-
-
-def _finished_basis(id: str, path: Path, job: Job) -> "Description | None":
-    """Describe a basis file that was made with these settings from these very files."""
-    from brainweave import describe
-
-    try:
-        found = describe(path) if path.is_file() else None
-    except ModelFileError:
-        return None  # damaged: made again
-    if found is None or found.provenance.get("settings") != job.settings:
-        return None
-    stamps, sources = found.provenance.get("inputs"), job.sources(id)
-    if not isinstance(stamps, dict) or set(stamps) != set(sources):
-        return None
-    changed = any(has_changed(path, stamps[name]) for name, path in sources.items())
-    return None if changed else found
-
-
-def _write_sidecar(id: str, basis: "Description", job: Job) -> None:
-    """Write the sidecar of a basis, all of it from what the basis file says."""
-    facts, made = basis.facts, basis.provenance
+    facts = describe(target).facts
     job.derivative.write_sidecar(
-        basis.path,
+        target,
         {
             "Description": "Kernel coordinates of the samples of one subject",
             "Sources": job.derivative.sources(id),
@@ -373,11 +297,29 @@ def _write_sidecar(id: str, basis: "Description", job: Job) -> None:
             "NumberOfDirections": facts["n_kept"],
             "Energy": facts["energy"],
             "Kernel": facts["kernel"],
-            "Options": made.get("options", {}),
-            "Settings": made.get("settings", {}),
-            "Preprocessing": made.get("record") or {},
-            "Inputs": sorted(made.get("inputs", {})),
+            "Options": job.options,
+            "Settings": job.settings,
+            "Preprocessing": study.record or {},
+            "Inputs": sorted(stamps),
         },
+    )
+
+
+def _is_finished(id: str, path: Path, job: Job) -> bool:
+    """Whether a basis was made with these settings from these very files."""
+    from brainweave import describe
+
+    if not (path.is_file() and path.with_suffix(".json").is_file()):
+        return False
+    try:
+        made = describe(path).provenance
+    except ModelFileError:
+        return False  # damaged: made again
+    stamps, sources = made.get("inputs"), job.sources(id)
+    if made.get("settings") != job.settings or not isinstance(stamps, dict):
+        return False
+    return set(stamps) == set(sources) and not any(
+        has_changed(path, stamps[name]) for name, path in sources.items()
     )
 
 
@@ -411,11 +353,10 @@ def align_group(job: Job) -> None:
     job.derivative.write_description()
     with job.console.stage("Aligning"):
         model = job.aligner.fit(bases)
-    options = {**job.options, **_data_options(settings["data"])}
     fingerprints = {id: m.get("study_fingerprint") for id, m in made.items()}
     origin = files.provenance(
         "run group",
-        options,
+        job.options,
         list(made),
         settings=settings,
         bases=fingerprints,
@@ -430,24 +371,20 @@ def align_group(job: Job) -> None:
             "Sources": [job.derivative.uri(path) for path in paths.values()],
             "Subjects": [f"sub-{id}" for id in paths],
             "NumberOfSharedFeatures": model.n_components_,
-            "Options": options,
+            "Options": job.options,
             "Settings": settings,
         },
     )
     shared = [map_.aligning_features() for map_ in model.maps_]
     with job.console.stage("Writing shared features", len(bases)) as tick:
-        n_informative = getattr(model, "n_informative_", None)
+        details = {
+            "n_informative": getattr(model, "n_informative_", None),
+            "samples": settings["data"]["samples"],
+        }
         aligned = took_part(model, bases)
         for basis, values, flags in zip(bases, shared, aligned, strict=True):
             job.derivative.write_mask(basis, entities, sorted(made[basis.id]["inputs"]))
-            job.derivative.write_features(
-                basis,
-                values,
-                flags,
-                named,
-                n_informative=n_informative,
-                samples=settings["data"]["samples"],
-            )
+            job.derivative.write_features(basis, values, flags, named, **details)
             tick(basis.id)
     if job.params["report"]:
         records = [m.get("record") for m in made.values()]
@@ -558,13 +495,3 @@ def _flatten(settings: dict[str, Any]) -> dict[str, Any]:
         if name != "energy":
             flat[names.get(name, f"--param {name}")] = value
     return flat
-
-
-def _data_options(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of the data as options of the command, for the record."""
-    options = {k: v for k, v in data.items() if k in LOAD_OPTIONS}
-    for name in ("ignore", "keep", "confounds"):  # which take several values
-        if isinstance(options.get(name), str):
-            options[name] = [options[name]]
-    rest = [f"{k}={files.toml(v)}" for k, v in data.items() if k not in LOAD_OPTIONS]
-    return {**options, **({"bids_param": rest} if rest else {})}

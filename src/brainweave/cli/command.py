@@ -5,7 +5,6 @@ below. :class:`Command` runs a function with a console, ``context.obj``, that sh
 warnings as one line each, and on a cluster if ``--dask`` names one.
 """
 
-import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -17,12 +16,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from brainweave.cli.console import DEBUG, Console, UsageError
+from brainweave.cli.console import Console, UsageError
 
 # options that a configuration file cannot set
 NOT_IN_FILES = {"config", "quiet", "help"}
 # options that no result depends on, so that they are not written beside it
-NOT_WRITTEN = NOT_IN_FILES | {"dask", "memory_limit"}
+NOT_WRITTEN = NOT_IN_FILES | {"dask"}
 # the table of a configuration that records how a result was made; it holds no options
 MADE = "made"
 
@@ -46,17 +45,12 @@ class Command(TyperCommand):
         ctx.obj = console = Console(params["quiet"], str(ctx.info_name), params, given)
         console.make_current()
         with console.collect_warnings(), ExitStack() as stack:
-            if params.get("memory_limit") is not None:
-                from brainweave._core.arrays import memory_limit
-
-                stack.enter_context(memory_limit(params["memory_limit"]))
             if params.get("dask") is not None:
                 import joblib
 
                 from brainweave._core.workers import dask_client
 
-                logs = bool(os.environ.get(DEBUG))
-                connected = dask_client(params["dask"], note=console.note, logs=logs)
+                connected = dask_client(params["dask"], note=console.note)
                 client = stack.enter_context(connected)
                 dask = joblib.parallel_config(backend="dask", client=client)
                 stack.enter_context(dask)
@@ -89,45 +83,29 @@ def spread_labels(arguments: list[str]) -> list[str]:
 def read_config(context: Any, path: Path | None) -> Path | None:
     """Take the defaults of a command's options from a TOML file.
 
-    Keys at the top apply to every command that has such an option; those in a table
-    with the command's name, to this command. Options on the command line win.
+    The file has a table of options for each command. The command line wins.
     """
     if path is None or context.resilient_parsing:
         return path
     command, commands = context.info_name, context.parent.command.commands
-    options = {
-        name: {p.name for p in found.params} - NOT_IN_FILES
-        for name, found in commands.items()
-    }
-    document = _parse(path)
-    document.pop(MADE, None)
-    tables = {k: v for k, v in document.items() if isinstance(v, dict)}
-    for name in tables:
-        if name not in commands and name.replace("-", "_") not in options[command]:
-            raise UsageError(
-                f"{str(path)!r} has a table [{name}], which is no command. Commands "
-                f"are: {', '.join(sorted(commands))}."
-            )
-    top = {k.replace("-", "_"): v for k, v in document.items() if k not in tables}
-    own = {k.replace("-", "_"): v for k, v in tables.get(command, {}).items()}
-    message = f"{str(path)!r} has '{{}}', which is no option of "
-    refuse_unknown(own, options[command], message + command)
-    refuse_unknown(top, set.union(*options.values()), f"{message}any command")
-    shared = {k: v for k, v in top.items() if k in options[command]}
-    context.default_map = {**(context.default_map or {}), **shared, **own}
-    return path
-
-
-def _parse(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise UsageError(f"There is no configuration file {str(path)!r}.") from None
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
+    for name, table in document.items():
+        if name not in {*commands, MADE} or not isinstance(table, dict):
+            raise UsageError(
+                f"{str(path)!r} has {name!r}, which is no table of a command. Options "
+                f"of {command} follow a line [{command}]."
+            )
+    own = {k.replace("-", "_"): v for k, v in document.get(command, {}).items()}
+    known = {p.name for p in commands[command].params} - NOT_IN_FILES
+    message = f"{str(path)!r} has '{{}}', which is no option of {command}"
+    refuse_unknown(own, known, message)
+    context.default_map = own
+    return path
 
 
 # -- shared options --------------------------------------------------------------------
@@ -150,7 +128,6 @@ Param = Annotated[
     list[str] | None, option("Any other setting, NAME=VALUE; repeatable.")
 ]
 Report = Annotated[bool, option("Write an HTML report, too.")]
-Seed = Annotated[int, option("Seed.")]
 AligningHalf = Annotated[
     str | None,
     option(
@@ -159,10 +136,6 @@ AligningHalf = Annotated[
         "--halves",
     ),
 ]
-Subjects = Annotated[
-    str | None,
-    option("Ids of the subjects of a model without ids, in order, with commas."),
-]
 
 CONFIG = "TOML file with any of these options; the command line wins."
 DASK = "Scheduler of a Dask cluster, its file, or local:4 for 4 processes here."
@@ -170,7 +143,6 @@ Config = Annotated[Path | None, how(CONFIG, callback=read_config, is_eager=True)
 Quiet = Annotated[bool, how("Print results only.", "--quiet", "-q")]
 Jobs = Annotated[int | None, how("Subjects at the same time; default one per core.")]
 Dask = Annotated[str | None, how(DASK, metavar="SCHEDULER")]
-MemoryLimit = Annotated[str | None, how("Most memory of this process, such as 2GB.")]
 
 METHODS = (
     "gdm, paper-gdm (as published), gdmcv (chooses its settings inside the aligning "

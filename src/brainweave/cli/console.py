@@ -4,16 +4,13 @@ Every error becomes one sentence and an exit code. 0: done. 1: the work could no
 done, or a part of it failed. 2: wrong usage. 130: interrupted.
 """
 
-import errno
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -41,10 +38,7 @@ def run(arguments: Sequence[str]) -> int:
 
     Console().make_current()
     try:
-        with remembering_interrupts():
-            code = app(
-                args=list(arguments), prog_name="brainweave", standalone_mode=False
-            )
+        code = app(args=list(arguments), prog_name="brainweave", standalone_mode=False)
     except KeyboardInterrupt:
         return _report_interruption()
     except Exception as error:
@@ -73,9 +67,9 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         hint = f"This should not happen. Set {DEBUG}=1 to see where, and report it."
         _print_error(text, hint)
         return FAILED
-    _print_error(text + _value_given(error, arguments))
-    if isinstance(error, ClusterError):
-        _print_error(_current.resume_hint)
+    is_cluster = isinstance(error, ClusterError)
+    text += _value_given(error, arguments)
+    _print_error(text, *([_current.resume_hint] if is_cluster else []))
     return code
 
 
@@ -86,7 +80,8 @@ def error_message(error: Exception) -> str:
     if hasattr(error, "format_message"):  # of Typer
         return _one_line(error.format_message())
     if isinstance(error, OSError) and not isinstance(error, BrainweaveError):
-        return _os_message(error)
+        name = "" if error.filename is None else f": {str(error.filename)!r}"
+        return f"{_one_line(error.strerror or error)}{name}."
     if isinstance(error, MemoryError):
         return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
     text = _one_line(error)
@@ -154,61 +149,12 @@ def _value_given(error: Exception, arguments: Sequence[str]) -> str:
     return ""
 
 
-def _os_message(error: OSError) -> str:
-    name = "" if error.filename is None else f" {str(error.filename)!r}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"The disk is full{', writing' + name if name else ''}. Free some space."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return (
-            f"No permission to use{name or ' a file'}. Change its permissions, or name "
-            "another place."
-        )
-    reason = error.strerror or str(error)
-    return f"{reason}:{name}." if name else f"{_one_line(reason)}."
-
-
 def _one_line(text: Any) -> str:
     return " ".join(str(text).split())
 
 
 def _print_error(*lines: str) -> None:
     print(*lines, sep="\n", file=sys.stderr)
-
-
-# -- interruptions ---------------------------------------------------------------------
-
-
-_interrupted = threading.Event()
-
-
-@contextmanager
-def remembering_interrupts() -> Iterator[None]:
-    """Remember an interruption, so that check_interrupted can raise it again.
-
-    Python raises KeyboardInterrupt wherever it happens to be; inside a destructor or a
-    callback of a compiled library it is printed and lost.
-    """
-    _interrupted.clear()
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-
-    def remember(*_: Any) -> None:
-        _interrupted.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        _interrupted.clear()
-
-
-def check_interrupted() -> None:
-    """Raise KeyboardInterrupt if an earlier one got lost."""
-    if _interrupted.is_set():
-        raise KeyboardInterrupt
 
 
 # -- progress --------------------------------------------------------------------------
@@ -222,16 +168,8 @@ LINE_EVERY = 5.0  # seconds between plain lines of one stage
 class Console:
     """Prints results, and the progress of work: a bar on a terminal, else lines.
 
-    Parameters
-    ----------
-    quiet : bool, default=False
-        Whether to print results, warnings and errors only.
-    command : str, default=""
-        The command that runs.
-    params : dict of str to Any, optional
-        Its options.
-    given : collection of str, default=()
-        Those of them that are not left at their defaults.
+    It knows the command that runs, its options (``params``) and the names of those
+    that are not left at their defaults (``given``).
     """
 
     def __init__(
@@ -270,7 +208,7 @@ class Console:
     def stage(self, title: str, total: int | None = None) -> Iterator[Tick]:
         """Show a stage of the work; yield a function to call after each step."""
         done = 0
-        with self.progress(title, total, counts=total is not None) as show:
+        with self.progress(title) as show:
 
             def tick(what: str) -> None:
                 nonlocal done
@@ -280,60 +218,27 @@ class Console:
             yield tick
 
     @contextmanager
-    def progress(
-        self, title: str, total: int | None = None, *, counts: bool = True
-    ) -> Iterator[Show]:
+    def progress(self, title: str) -> Iterator[Show]:
         """Show a stage; yield a function of the steps done, of all, and the last."""
-        begin = time.perf_counter()
-        display = self._bar(title, total, counts) if self.bars else self._lines(title)
-        with display as show:
+        begin = last_line = time.perf_counter()
+        if not self.bars:
+            self.note(f"{title} ...")
+        with _rich_bar(title) if self.bars else nullcontext() as draw:
 
-            def checked_show(done: int, total: int | None, what: str) -> None:
-                check_interrupted()
-                show(done, total, what)
+            def show(done: int, total: int | None, what: str) -> None:
+                nonlocal last_line
+                now = time.perf_counter()
+                if draw is not None:
+                    draw(done, total, what)
+                elif now - last_line >= LINE_EVERY and total and done < total:
+                    last_line = now
+                    self.note(f"{title}: {done} of {total} ({what})")
 
-            yield checked_show
+            yield show
         spent = time.perf_counter() - begin
         self.seconds[title] = self.seconds.get(title, 0) + spent
         if not self.bars:
             self.note(f"{title}: done in {spent:.1f} s")
-
-    @contextmanager
-    def _lines(self, title: str) -> Iterator[Show]:
-        start = last_line = time.perf_counter()
-        done_before = 0
-        self.note(f"{title} ...")
-
-        def show(done: int, total: int | None, what: str) -> None:
-            nonlocal last_line, start, done_before
-            now, left = time.perf_counter(), (total or 0) - done
-            if done < done_before:  # another round of the work counts anew
-                start = now
-            done_before = done
-            if done and now - last_line >= LINE_EVERY and left > 0:
-                last_line = now
-                seconds = (now - start) / done * left
-                self.note(f"{title}: {done} of {total} ({what}), {seconds:.0f} s left")
-
-        yield show
-
-    @contextmanager
-    def _bar(self, title: str, total: int | None, counts: bool) -> Iterator[Show]:
-        from rich import progress
-        from rich.console import Console as RichConsole
-
-        columns: list[Any] = [*progress.Progress.get_default_columns()]
-        if counts:
-            columns.append(progress.MofNCompleteColumn())
-        console = RichConsole(stderr=True)
-        with progress.Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(title, total=total)
-
-            def show(done: int, total: int | None, what: str) -> None:
-                text = f"{title}: {what}" if what else title
-                bar.update(task, completed=done, total=total, description=text)
-
-            yield show
 
     @contextmanager
     def collect_warnings(self) -> Iterator[None]:
@@ -352,6 +257,22 @@ class Console:
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)
+
+
+@contextmanager
+def _rich_bar(title: str) -> Iterator[Show]:
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress
+
+    with Progress(console=RichConsole(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def draw(done: int, total: int | None, what: str) -> None:
+            count = f"{done}/{total}" if total else ""
+            text = " ".join(filter(None, (f"{title}:", what, count)))
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield draw
 
 
 _current = Console()

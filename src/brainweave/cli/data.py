@@ -1,17 +1,16 @@
-"""Commands that make studies: simulate, fetch, convert."""
+"""Commands that make studies: fetch and convert."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from brainweave._core.exceptions import StudyError, warn_user
+from brainweave._core.exceptions import warn_user
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
 
-PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105"
+PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro dataset such as ds000105"
 # options of load_bids that are options of commands
 LOAD_OPTIONS = (
     *("task", "space", "samples", "label", "ignore", "keep", "confounds"),
@@ -26,15 +25,15 @@ STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
 
 
 def _print_summary(console: Console, out: Path, study: Any) -> None:
-    samples = _range(s.n_samples for s in study)
-    voxels = _range(s.n_voxels for s in study)
-    console.result(f"{out}: {len(study)} subjects, {samples} samples, {voxels} voxels")
-
-
-def _range(numbers: Iterable[int]) -> str:
-    found = sorted(numbers)
-    low, high = found[0], found[-1]
-    return str(low) if low == high else f"{low} to {high}"
+    counts = {
+        "samples": sorted(s.n_samples for s in study),
+        "voxels": sorted(s.n_voxels for s in study),
+    }
+    told = [
+        f"{n[0]} {what}" if n[0] == n[-1] else f"{n[0]} to {n[-1]} {what}"
+        for what, n in counts.items()
+    ]
+    console.result(f"{out}: {len(study)} subjects, {', '.join(told)}")
 
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
@@ -48,97 +47,9 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
     return lines
 
 
-# -- simulate and fetch ----------------------------------------------------------------
-
-
-def simulate(
-    context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    *,
-    n_subjects: Annotated[int, c.option("Number of subjects.")] = 8,
-    categories: Annotated[
-        str | None, c.option("Number of categories, or names with commas.")
-    ] = None,
-    design: Annotated[str | None, c.option("blocks, events or movie.")] = None,
-    n_runs: Annotated[int | None, c.option("Runs per subject.")] = None,
-    n_voxels: Annotated[
-        str | None, c.option("One number, or a range such as 1200-1800.")
-    ] = None,
-    bids: Annotated[
-        bool, c.option("Write a BIDS dataset, not a study folder.", "--bids")
-    ] = False,
-    random_state: c.Seed = 0,
-    param: c.Param = None,
-    overwrite: c.Overwrite = False,
-    config: c.Config = None,
-    quiet: c.Quiet = False,
-) -> None:
-    """Make a study whose shared space is known, to try things on."""
-    from brainweave.study.formats.any_format import call_with, option_names
-    from brainweave.study.simulation.bids_writer import check_empty
-    from brainweave.study.simulation.simulate import simulate_study
-
-    console: Console = context.obj
-    if bids:
-        files.check_writable(out)
-        try:
-            check_empty(out)
-        except StudyError as error:
-            raise UsageError(str(error)) from error
-    else:
-        files.check_new_folder(out, overwrite)
-    params = c.parse_params(param)
-    names = option_names(simulate_study)
-    c.refuse_unknown(params, names, "simulate has no setting '{}'")
-    options: dict[str, Any] = {
-        "n_subjects": n_subjects,
-        "categories": categories and _parse_categories(categories, design),
-        "design": design,
-        "n_runs": n_runs,
-        "n_voxels": None if n_voxels is None else _parse_voxels(n_voxels),
-        "random_state": random_state,
-    }
-    options = {"dtype": "float32", **c.with_params(options, params)}
-    dtype = options["dtype"]
-    with console.stage("Simulating"):
-        study = call_with(simulate_study, **options)
-    if bids:
-        image_dtype = dtype if dtype in ("float32", "float64") else "float32"
-        with console.stage("Writing BIDS files"):
-            study.to_bids(out, image_dtype=image_dtype)
-    else:
-        files.save_study(study, out, console, overwrite=overwrite)
-    _print_summary(console, out, study)
-
-
-def _parse_categories(text: str, design: str | None) -> int | list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    number = int(text) if text.strip().isdigit() else None
-    if (len(set(names)) if number is None else number) < 2 and design != "movie":
-        raise UsageError(
-            f"--categories must be 2 or more, to be told apart; got {text!r}."
-        )
-    return names if number is None else number
-
-
-def _parse_voxels(text: str) -> int | tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split("-"))
-    except ValueError:
-        numbers = ()
-    if len(numbers) not in (1, 2):
-        raise UsageError(
-            f"--n-voxels must be a number or a range such as 300-400; got {text!r}."
-        )
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
 def fetch(
     context: typer.Context,
-    dataset: Annotated[
-        str,
-        typer.Argument(help="raider, raider-movie, haxby, or an OpenNeuro ds000000."),
-    ],
+    dataset: Annotated[str, typer.Argument(help=f"{PUBLIC}.")],
     out: Annotated[
         Path | None,
         typer.Argument(help="Study folder to make; for OpenNeuro see convert."),
@@ -149,9 +60,6 @@ def fetch(
     ] = None,
     task: Annotated[str | None, c.option("Task (OpenNeuro).")] = None,
     cache_dir: Annotated[Path | None, c.option("Where to keep downloads.")] = None,
-    dry_run: Annotated[
-        bool, c.option("List what would be downloaded.", "--dry-run")
-    ] = False,
     overwrite: c.Overwrite = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -161,40 +69,33 @@ def fetch(
     console.resume_hint = (
         "Run the same command again: files that have arrived are kept."
     )
-    download, plan, options = _find_dataset(dataset, participant_label or None, task)
-    if dry_run:
-        console.result(str(plan(**options, cache_dir=cache_dir)))
+    download, options = _find_dataset(dataset, participant_label or None, task)
+    if "accession" in options:
+        if out is not None:
+            raise UsageError(
+                "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
+                "brainweave convert FETCHED STUDY."
+            )
+        console.result(str(download(**options, cache_dir=cache_dir)))
         return
-    is_openneuro = "accession" in options
-    if out is not None and is_openneuro:
-        raise UsageError(
-            "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
-            "brainweave convert FETCHED STUDY."
-        )
-    if out is None and not is_openneuro:
-        raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
-    if out is not None:
-        files.check_new_folder(out, overwrite)
-    if not is_openneuro:  # whose client shows its own progress
-        options["progress"] = not quiet
-    found = download(**options, cache_dir=cache_dir)
     if out is None:
-        console.result(str(found))
-        return
+        raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
+    files.check_new_folder(out, overwrite)
+    found = download(**options, cache_dir=cache_dir, progress=not quiet)
     files.save_study(found, out, console, overwrite=overwrite)
     _print_summary(console, out, found)
 
 
 def _find_dataset(
     dataset: str, subjects: list[str] | None, task: str | None
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Return the functions that download a dataset or plan that, and their options."""
+) -> tuple[Any, dict[str, Any]]:
+    """Return the function that downloads a dataset, and its options."""
     from brainweave.study import public
 
     name = dataset.lower()
     if name.startswith("ds") and name[2:].isdigit():
         options = {"accession": name, "subjects": subjects, "task": task}
-        return public.fetch_openneuro, public.openneuro_plan, options
+        return public.fetch_openneuro, options
     if name == "haxby":
         try:
             ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
@@ -203,13 +104,13 @@ def _find_dataset(
             raise UsageError(
                 f"Haxby's subjects have numbers from 1 to 6; got {got}."
             ) from None
-        return public.fetch_haxby, public.haxby_plan, {"subjects": ids}
+        return public.fetch_haxby, {"subjects": ids}
     if name not in ("raider", "raider-movie"):
         raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
     if subjects is not None:
         raise UsageError("The Raider study comes whole: leave out --participant-label.")
     part = "movie" if name == "raider-movie" else "images"
-    return public.fetch_raider, public.raider_plan, {"part": part}
+    return public.fetch_raider, {"part": part}
 
 
 # -- convert ---------------------------------------------------------------------------
@@ -220,16 +121,14 @@ def convert(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            help="A BIDS or OpenfMRI folder, .mat files, or the .nii.gz, .dtseries.nii "
-            "or .gii files of all subjects; then the folder to make."
+            help="A BIDS folder, .mat files, or the .nii.gz, .dtseries.nii or .gii "
+            "files of all subjects; then the folder to make."
         ),
     ],
     *,
     format: Annotated[
         str,
-        c.option(
-            "auto, bids, nifti, cifti, gifti, matlab, openfmri or study (a copy)."
-        ),
+        c.option("auto, bids, nifti, cifti, gifti, matlab or study (a copy)."),
     ] = "auto",
     labels: Annotated[
         Path | None,
@@ -256,7 +155,7 @@ def convert(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Turn BIDS, NIfTI, CIFTI, GIfTI, MATLAB or OpenfMRI files into a study folder."""
+    """Turn BIDS, NIfTI, CIFTI, GIfTI or MATLAB files into a study folder."""
     from brainweave.study.formats.any_format import load_study
     from brainweave.study.provenance import cautions
 
@@ -317,13 +216,6 @@ def parse_confounds(given: list[str]) -> Any:
     """
     if given == ["none"]:
         return None
-    alone = [name for name in given if name in ("none", *STRATEGIES)]
-    if len(given) == 1 and alone:
+    if len(given) == 1 and given[0] in STRATEGIES:
         return given[0]
-    mixed = [name for name in alone if name not in COMPONENTS]
-    if mixed:
-        raise UsageError(
-            f"--confounds {mixed[0]} stands alone; got {' '.join(given)!r}. Name "
-            f"components ({', '.join(COMPONENTS)}) or columns to combine them."
-        )
     return tuple(given) if set(given) <= set(COMPONENTS) else list(given)

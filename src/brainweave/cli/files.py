@@ -37,9 +37,8 @@ def check_new_model(path: Path) -> None:
     """Refuse a model file that cannot be written."""
     if path.suffix != ".safetensors":
         raise UsageError(f"--output must end in .safetensors; got {str(path)!r}.")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise UsageError(f"There is no folder {str(folder)!r} to write to.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"There is no folder {str(path.parent)!r} to write to.")
     check_writable(path, path.with_suffix(".toml"))
 
 
@@ -72,7 +71,6 @@ def save_study(
     folder: Path,
     console: Console,
     *,
-    with_config: bool = True,
     made_from: dict[str, Any] | None = None,
     **settings: Any,
 ) -> None:
@@ -82,10 +80,9 @@ def save_study(
         config.unlink(missing_ok=True)  # of the study that is replaced
     with console.stage("Writing subjects", len(study)) as tick:
         saved = study.save(folder, progress=lambda _, __, id: tick(id), **settings)
-    if with_config:
-        origin = {"study_fingerprint": saved.fingerprint(), **(made_from or {})}
-        made = provenance(console.command, {}, saved.ids, **origin)
-        write_config(config, console.command, used_options(console), made)
+    origin = {"study_fingerprint": saved.fingerprint(), **(made_from or {})}
+    made = provenance(console.command, {}, saved.ids, **origin)
+    write_config(config, console.command, used_options(console), made)
 
 
 def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
@@ -99,12 +96,11 @@ def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
 
 
 def write_page(path: Path, console: Console, **content: Any) -> Path:
-    """Write a report, with the warnings and times of this command; return its path."""
+    """Write a report, with the warnings of this command; return its path."""
     from brainweave.report import write_report
 
-    of_command = {"warnings": console.warnings, "seconds": console.seconds}
     with console.stage("Writing the report"):
-        return write_report(path, **{**of_command, **content})
+        return write_report(path, **{"warnings": console.warnings, **content})
 
 
 # -- studies and models that are there -------------------------------------------------
@@ -119,52 +115,28 @@ def open_study(path: Path, **settings: Any) -> "Study":
     if not (path / "study.json").is_file():
         raise UsageError(
             f"{str(path)!r} is not a study folder. Make one with: brainweave convert "
-            f"{path} STUDY, or: brainweave simulate STUDY."
+            f"{path} STUDY."
         )
     return Study.open(path, **settings)
 
 
-def load_model(
-    path: Path, subjects: str | None = None
-) -> tuple[Any, list[str], dict[str, Any]]:
+def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:
     """Return a model of several subjects, their ids, and its provenance."""
     import brainweave
     from brainweave.aligners.base import BaseAligner
 
-    if path.is_dir():
-        raise UsageError(
-            f"{str(path)!r} is a folder; a model is a file, and comes first."
-        )
     if not path.is_file():
         raise UsageError(f"There is no model file {str(path)!r}. Check the path.")
     model = brainweave.load(path)
     if not isinstance(model, BaseAligner):
         raise UsageError(f"{str(path)!r} holds the map of one subject, not a model.")
-    made = brainweave.describe(path).provenance
-    stored = getattr(model, "ids_", None) or made.get("subjects")
-    ids = [str(id) for id in stored] if isinstance(stored, list) else []
-    n = model.n_subjects_
-    known = len(ids) == n
-    if subjects is None:
-        if not known:
-            raise UsageError(
-                f"{str(path)!r} does not say who its {n} subjects are: it was fitted "
-                "on arrays, without ids. Name them in the order of the fit, such as "
-                "--subjects 01,02,03, or fit on a Study."
-            )
-        return model, ids, made
-    given = [i.strip().removeprefix("sub-") for i in subjects.split(",") if i.strip()]
-    if known and given != ids:
+    ids = getattr(model, "ids_", None)
+    if ids is None:
         raise UsageError(
-            f"--subjects {subjects} contradicts the model, which has {', '.join(ids)}. "
-            "Leave it out."
+            f"{str(path)!r} does not say who its {model.n_subjects_} subjects are: it "
+            "was fitted on arrays, without ids. Fit it on a Study."
         )
-    if len(given) != n or len(set(given)) != n:
-        raise UsageError(
-            f"--subjects must name the {n} subjects of the model, each once; got "
-            f"{subjects!r}."
-        )
-    return model, given, made
+    return model, list(ids), brainweave.describe(path).provenance
 
 
 # -- options as they were used, beside every result ------------------------------------

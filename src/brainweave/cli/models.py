@@ -1,6 +1,7 @@
 """From options to aligners, and commands with models: fit, transform, add-subject."""
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +38,6 @@ SHORT = {  # as papers call them
     "rsrm": "robust-srm",
     "sssrm": "semi-supervised-srm",
 }
-SCHAEFER = [str(n) for n in range(100, 1001, 100)]
 # options that are parameters of aligners, in the order of a configuration file
 SHARED = ("n_components", "energy", "kernel", "graph", "random_state", "n_jobs")
 
@@ -48,26 +48,12 @@ Model = Annotated[Path, typer.Argument(help="Model file.")]
 
 
 def make_aligner(
-    method: str,
-    options: dict[str, Any] | None = None,
-    *,
-    lenient: bool = False,
+    method: str, options: Mapping[str, Any] | None = None, *, lenient: bool = False
 ) -> Any:
-    """Make the aligner that options ask for.
+    """Make the aligner that the options of a command ask for.
 
-    Parameters
-    ----------
-    method : str
-        Its name on the command line.
-    options : dict of str to Any, optional
-        Options of the command, of which others than those of aligners are ignored;
-        None leaves the aligner's own default.
-    lenient : bool, default=False
-        Ignore shared options that the method does not have.
-
-    Returns
-    -------
-    aligner
+    Options that are None leave the aligner's own default. A `lenient` command, which
+    has several methods, ignores shared options that a method does not have.
     """
     import brainweave
 
@@ -96,16 +82,12 @@ def make_aligner(
                 "--kernel gaussian, quadratic or sigmoid."
             )
         values["kernel_params"] = {"hp": values.pop("hp")}
-    unknown = [n for n in values if n not in parameters]
-    for name in unknown:
+    for name in [n for n in values if n not in parameters]:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
-    unknown = [n.replace("_", "-") for n in unknown if n in values]
-    if class_name == "GDM" and {"energy", "solver"} & set(unknown):
-        raise UsageError(
-            f"--method gdm has no {unknown[0]}: the paper's model is paper-gdm."
-        )
-    c.refuse_unknown(unknown, sorted(parameters), f"{method} has no parameter '{{}}'")
+    if class_name == "GDM" and {"energy", "solver"} & set(values):
+        raise UsageError("--method gdm has no energy or solver: use paper-gdm.")
+    c.refuse_unknown(values, parameters, f"{method} has no parameter '{{}}'")
     aligner = cls(**values)
     return by_region(aligner, options.get("parcels"), options.get("searchlight"))
 
@@ -127,46 +109,33 @@ def resolved_options(aligner: Any) -> dict[str, Any]:
 
 def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
     """Return the aligner, or one that applies it to every region of the brain."""
-    if parcels is not None and radius is not None:
-        raise UsageError("--parcels and --searchlight are two ways: choose one.")
-    whole = parcels is None and radius is None
-    if whole or type(aligner).__name__ == "NoAlignment":
-        return aligner
     import brainweave
 
-    if radius is None:
-        return brainweave.Parcelwise(aligner, _atlas(str(parcels)))
-    if not radius > 0:
-        raise UsageError(f"--searchlight must be a radius above 0 mm; got {radius:g}.")
-    return brainweave.Searchlight(aligner, radius)
+    if parcels is not None and radius is not None:
+        raise UsageError("--parcels and --searchlight are two ways: choose one.")
+    if type(aligner).__name__ == "NoAlignment":
+        return aligner
+    if parcels is not None:
+        return brainweave.Parcelwise(aligner, _atlas(parcels))
+    return aligner if radius is None else brainweave.Searchlight(aligner, radius)
 
 
 def _atlas(parcels: str) -> Any:
     from brainweave._core.exceptions import StudyError
     from brainweave.study.spaces import load_image
 
-    path = Path(parcels)
     name, _, number = parcels.lower().partition("-")
-    if name == "schaefer" and not path.exists():
-        from nilearn.datasets import fetch_atlas_schaefer_2018
-
-        if number not in SCHAEFER:
-            raise UsageError(
-                f"Schaefer's atlas has {', '.join(SCHAEFER)} parcels; got {parcels}."
-            )
-        # from nilearn's cache, or downloaded to it
-        path = Path(fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0).maps)
-    if not path.is_file():
-        raise UsageError(
-            "--parcels must be an atlas image, or schaefer-100; there is no "
-            f"{parcels!r}."
-        )
     try:
-        return load_image(path)
-    except StudyError:
+        if name == "schaefer" and number.isdigit():
+            from nilearn.datasets import fetch_atlas_schaefer_2018
+
+            # from nilearn's cache, or downloaded to it
+            parcels = fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0).maps
+        return load_image(parcels)
+    except (StudyError, ValueError) as error:
         raise UsageError(
-            f"--parcels {parcels} is no image that nibabel can read."
-        ) from None
+            f"--parcels must be an atlas image, or schaefer-100: {error}"
+        ) from error
 
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
@@ -176,40 +145,17 @@ def match_and_report(study: "Study", how: str | None, console: Console) -> "Stud
     from brainweave.evaluation.splits import match_study
     from brainweave.study.provenance import describe_record
 
-    by = "stimuli" if how == "intersect" else "labels"
-    if any(getattr(s, by) is None for s in study):
-        raise UsageError(f"--match {how} needs the {by} of all samples.")
     matched = match_study(study, how)
     study.record = matched.record
     console.note(f"--match {dict(describe_record(matched.record))['matching']}")
     return matched
 
 
-class ProgressSubject:
-    """A subject that calls `tick` when its samples are read."""
-
-    def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._core.workers import LocalCallback
-
-        self._subject, self._tick = subject, LocalCallback(tick)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked of it while it is unpickled
-            raise AttributeError(name)
-        return getattr(self._subject, name)
-
-    def data(self) -> Any:
-        """Read the samples."""
-        samples = self._subject.data()
-        self._tick(f"subject {self._subject.id}")
-        return samples
-
-
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
-    """Fit an aligner on a study with a bar that counts subjects."""
+    """Fit an aligner on a study."""
     console.subject_ids = list(study.ids)
-    with console.stage("Reading and aligning subjects", len(study)) as tick:
-        return aligner.fit([ProgressSubject(s, tick) for s in study])
+    with console.stage("Reading and aligning subjects"):
+        return aligner.fit(study)
 
 
 # -- commands --------------------------------------------------------------------------
@@ -235,7 +181,6 @@ def fit(
     param: c.MethodParam = None,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
-    memory_limit: c.MemoryLimit = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -250,12 +195,12 @@ def fit(
     whole = files.open_study(study)
     subjects = first_half(match_and_report(whole, match, console), halves)
     model = fit_study(aligner, subjects, console)
-    search = model if hasattr(model, "best_estimator_") else None
-    resolved: dict[str, Any] = {}
-    if search is not None:
-        model = aligner = search.best_estimator_
+    resolved: dict[str, Any] = {"param": None}
+    if hasattr(model, "best_estimator_"):
+        _report_search(model, console)
+        model = aligner = model.best_estimator_
         resolved["method"] = "gdm" if type(model).__name__ == "GDM" else "paper-gdm"
-    resolved |= {"param": None, **resolved_options(aligner)}
+    resolved |= resolved_options(aligner)
     options = files.used_options(console, **resolved)
     made = files.provenance(
         "fit",
@@ -267,13 +212,11 @@ def fit(
         warnings=list(console.warnings),
     )
     files.save_model(model, output, made, console)
-    if search is not None:
-        _report_search(search, console)
     console.result(f"{output}: {summarize_model(model)}")
 
 
 def _report_search(search: Any, console: Console) -> None:
-    """Print the settings that a search chose; warn of those at the edge."""
+    """Print the settings that a search chose."""
     best = {k: v for k, v in search.best_params_.items() if v is not None}
     shown = ", ".join(f"{name} {value}" for name, value in best.items())
     console.result(
@@ -281,18 +224,6 @@ def _report_search(search: Any, console: Console) -> None:
         f"{search.best_score_:.3f}, chosen on these data and so too high: score it "
         "with brainweave compare --method gdmcv"
     )
-    for name in ("energy", "n_components"):
-        tried = [params[name] for params in search.cv_results_["params"]]
-        numbers = sorted({v for v in tried if isinstance(v, (int, float))})
-        chosen = best.get(name)
-        if len(numbers) < 2 or (name == "energy" and chosen == 1):
-            continue  # nothing is beyond the most there is
-        for edge, which in ((numbers[0], "least"), (numbers[-1], "most")):
-            if chosen == edge:
-                warn_user(
-                    f"{name} {chosen} is the {which} that was tried: values beyond it "
-                    "may be better.",
-                )
 
 
 def first_half(study: "Study", by: str | None) -> "Study":
@@ -331,7 +262,6 @@ def transform(
             "--only-new",
         ),
     ] = False,
-    subjects: c.Subjects = None,
     overwrite: c.Overwrite = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -346,7 +276,7 @@ def transform(
 
     console: Console = context.obj
     files.check_new_folder(out, overwrite)
-    fitted, ids, made = files.load_model(model, subjects)
+    fitted, ids, made = files.load_model(model)
     people = files.open_study(study)
     fingerprint = people.fingerprint()
     averaged = (made.get("options") or {}).get("match") == "average"
@@ -359,32 +289,24 @@ def transform(
             all_aligned=averaged and made.get("study_fingerprint") == fingerprint,
             tick=tick,
         )
-    files.save_study(
-        shared,
-        out,
-        console,
-        made_from={
-            "source_fingerprint": fingerprint,
-            "model_fingerprint": made.get("study_fingerprint"),
-        },
-        overwrite=overwrite,
-    )
+    origin = {
+        "source_fingerprint": fingerprint,
+        "model_fingerprint": made.get("study_fingerprint"),
+    }
+    files.save_study(shared, out, console, made_from=origin, overwrite=overwrite)
     n_all = sum(s.n_samples for s in people)
-    n_aligned = (
-        n_all - sum(s.n_samples for s in shared)
-        if only_new
-        else sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
-    )
-    which = "left out" if only_new else "marked as aligned"
+    flags = [s.aligned for s in shared if s.aligned is not None]
+    n_new = sum(len(f) - int(f.sum()) for f in flags)
+    n_aligned, which = n_all - n_new, "left out" if only_new else "marked as aligned"
     console.result(
         f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features; "
         f"{n_aligned} of {n_all} samples took part in the alignment and are {which}"
     )
-    if n_aligned == n_all:
+    if n_new == 0:
         warn_user(
             f"All {n_all} samples took part in the alignment, so that nothing can be "
             "tested on their features: noise would score near 100 %. Align with a part "
-            "of them: brainweave fit --halves run.",
+            "of them: brainweave fit --halves run."
         )
 
 
@@ -402,7 +324,6 @@ def add_subject(
         c.option("Model file to write; default: the same.", "--output", "-o"),
     ] = None,
     halves: c.AligningHalf = None,
-    subjects: c.Subjects = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -415,7 +336,7 @@ def add_subject(
     console: Console = context.obj
     target = model if output is None else output
     files.check_new_model(target)
-    fitted, ids, made = files.load_model(model, subjects)
+    fitted, ids, made = files.load_model(model)
     people = files.open_study(study)
     wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
     joining = wanted or [id for id in people.ids if id not in ids]

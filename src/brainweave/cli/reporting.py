@@ -1,9 +1,6 @@
 """Commands that score and show: compare, report, info, and demo, the whole way."""
 
 import hashlib
-import json
-import warnings
-import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +10,7 @@ from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, PartlyFailed, UsageError
 from brainweave.cli.data import record_lines
-from brainweave.cli.models import fit_study, make_aligner, match_and_report
+from brainweave.cli.models import SHARED, fit_study, make_aligner, match_and_report
 
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
 
@@ -75,7 +72,6 @@ def compare(
     report: c.Report = True,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
-    memory_limit: c.MemoryLimit = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -95,14 +91,15 @@ def compare(
         )
     given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]
     names = list(dict.fromkeys(given))
-    several = len(names) > 1
+    lenient = len(names) > 1
     aligners = {
-        method_label(n): make_aligner(n, context.params, lenient=several) for n in names
+        method_label(n): make_aligner(n, context.params, lenient=lenient) for n in names
     }
-    if several:
-        known = {p.split("__")[-1] for a in aligners.values() for p in a.get_params()}
-        unknown = "None of these methods has a parameter '{}'"
-        c.refuse_unknown(c.parse_params(param), known | {"hp"}, unknown)
+    known = {p.split("__")[-1] for a in aligners.values() for p in a.get_params()}
+    known |= {"hp", "n_jobs", "random_state"}
+    asked = [n for n in SHARED if context.params[n] is not None]
+    unknown = "None of these methods has a parameter '{}'"
+    c.refuse_unknown([*asked, *c.parse_params(param)], known, unknown)
     subjects = files.open_study(study)
     files.prepare_folder(output)
     match_and_report(subjects, match, console)
@@ -130,16 +127,11 @@ def compare(
     comparison.save(output)
     files.write_config(output / "compare.toml", "compare", options)
     if report and comparison.results:
-        errors = comparison.errors.items()
-        lost = [f"{name} could not be scored: {error}" for name, error in errors]
-        files.write_page(
-            output / "report.html",
-            console,
-            study=subjects,
-            results=comparison.results,
-            config=options,
-            warnings=[*console.warnings, *lost],
-        )
+        failed = comparison.errors.items()
+        lost = [f"{name} could not be scored: {error}" for name, error in failed]
+        page = {"study": subjects, "results": comparison.results, "config": options}
+        said = [*console.warnings, *lost]
+        files.write_page(output / "report.html", console, **page, warnings=said)
     console.result(str(comparison))
     console.note(f"Results are in {output}")
     if not comparison.results:
@@ -157,44 +149,28 @@ def info(
     ],
     *,
     verify: Annotated[bool, c.option("Compare all checksums.", "--verify")] = False,
-    as_json: Annotated[bool, c.option("Print JSON.", "--json")] = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
     """Show what is in a study or a model, how large it is, and why."""
-    from brainweave.persistence.codec import plain
-
-    console: Console = context.obj
     if not path.exists():
         raise UsageError(f"There is nothing at {str(path)!r}. Check the path.")
-    if path.is_dir():
-        facts, text = _study(path, verify)
-    elif path.suffix == ".safetensors":
-        facts, text = _model(path, verify)
-    else:
+    if not path.is_dir() and path.suffix != ".safetensors":
         raise UsageError(
             f"{str(path)!r} is neither a study folder nor a .safetensors file."
         )
-    console.result(json.dumps(plain(facts, other=str), indent=1) if as_json else text)
+    describe = _describe_study if path.is_dir() else _describe_model
+    context.obj.result("\n".join(describe(path, verify)))
 
 
-def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
+def _describe_study(path: Path, verify: bool) -> list[str]:
     from brainweave.study.provenance import cautions
 
     study = files.open_study(path, verify=verify or None)
-    frame = study.summary().reset_index()
     # row t is the same category in all subjects
     labels = [s.labels.tolist() for s in study if s.labels is not None]
     same_length = len({s.n_samples for s in study}) == 1
     locked = same_length and all(known == labels[0] for known in labels)
-    facts = {
-        "path": str(path),
-        "name": study.name,
-        "categories": study.categories,
-        "locked_in_time": locked,
-        "subjects": frame.astype(object).to_dict("records"),
-        "record": study.record,
-    }
     order = (
         "the same sequence for all: any method can align it"
         if locked
@@ -205,28 +181,25 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
         f"Samples: {order}",
         "",
-        frame.to_string(index=False),
+        study.summary().reset_index().to_string(index=False),
     ]
     done = record_lines(study.record)
     if done:
         lines += ["", "What was done to the data", *(f"  {line}" for line in done)]
         lines += [f"Warning: {text}" for text in cautions(study.record)]
-    return facts, "\n".join(lines)
+    return lines
 
 
-def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
+def _describe_model(path: Path, verify: bool) -> list[str]:
     import brainweave
 
     found = brainweave.describe(path, verify=verify)
-    facts = {**vars(found), "bytes": found.n_bytes}
-    lines = [str(found)]
-    subjects = found.provenance.get("subjects")
-    if subjects and "subjects" not in found.facts:
-        lines.append(f"  subjects: {', '.join(map(str, subjects))}")
-    if "command" in found.provenance:
-        made = found.provenance.get("made", "")
-        lines.append(f"  made by: {found.provenance['command']} {made}".rstrip())
-    return facts, "\n".join(lines)
+    made, lines = found.provenance, [str(found)]
+    if made.get("subjects") and "subjects" not in found.facts:
+        lines.append(f"  subjects: {', '.join(map(str, made['subjects']))}")
+    if "command" in made:
+        lines.append(f"  made by: {made['command']} {made.get('made', '')}".rstrip())
+    return lines
 
 
 # -- report and demo -------------------------------------------------------------------
@@ -243,8 +216,6 @@ def report(
         c.option("Folder of a comparison, or its results.json; may be repeated."),
     ] = None,
     title: Annotated[str, c.option("Heading.")] = "Functional alignment",
-    subjects: c.Subjects = None,
-    open_it: Annotated[bool, c.option("Open it in the browser.", "--open")] = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -258,9 +229,7 @@ def report(
         raise UsageError(f"The report is an HTML file; got {str(out)!r}.")
     files.check_writable(out, out.with_suffix(".toml"))
     people = None if study is None else files.open_study(study)
-    fitted, ids, made = (
-        (None, [], {}) if model is None else files.load_model(model, subjects)
-    )
+    fitted, ids, made = (None, [], {}) if model is None else files.load_model(model)
     if fitted is not None:
         # the report refuses a model of another study than the one given
         fitted.study_fingerprint = made.get("study_fingerprint")
@@ -285,13 +254,10 @@ def report(
         config=made.get("options"),
         title=title,
         warnings=[*made.get("warnings", []), *console.warnings],
-        seconds=made.get("seconds"),
     )
-    kept = {k: v for k, v in files.used_options(console).items() if k != "open_it"}
-    files.write_config(out.with_suffix(".toml"), "report", kept)
+    options = files.used_options(console)
+    files.write_config(out.with_suffix(".toml"), "report", options)
     console.result(str(out))
-    if open_it and not webbrowser.open(out.absolute().as_uri()):
-        console.note("No browser was found; open the file by hand.")
 
 
 def demo(
@@ -300,14 +266,7 @@ def demo(
         "out/demo"
     ),
     *,
-    study: Annotated[
-        Path | None, c.option("Use this study folder; default: simulate one.")
-    ] = None,
-    n_subjects: Annotated[int, c.option("Subjects to simulate.")] = 8,
-    n_permutations: Annotated[
-        int, c.option("For a p-value; 100 take a few minutes.")
-    ] = 0,
-    random_state: c.Seed = 0,
+    n_subjects: Annotated[int, c.option("Subjects to simulate.", min=3)] = 8,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -318,63 +277,35 @@ def demo(
     them.
     """
     import brainweave
-    from brainweave.evaluation.comparison import Comparison, compare_methods
+    from brainweave.evaluation.comparison import compare_methods
 
     console: Console = context.obj
-    people = None if study is None else files.open_study(study)
-    n_subjects = n_subjects if people is None else len(people)
-    if n_subjects < 3:
-        what = "--n-subjects must be" if people is None else f"{study} must have"
-        raise UsageError(
-            f"{what} 3 or more: one subject is tested in a space that two or more "
-            f"others made; got {n_subjects}."
-        )
+    folder, options = out / "study", files.used_options(console)
     files.prepare_folder(out)
-    if people is None:
-        people = _demo_study(out / "study", n_subjects, random_state, console)
+    with console.stage("Simulating"):
+        simulated = brainweave.simulate_study(
+            n_subjects=n_subjects,
+            missing_categories=2,
+            missing_runs=2,
+            missing_samples=0.1,
+            random_state=0,
+        )
+        study = simulated.save(folder, overwrite=folder.exists())
     gdm = brainweave.PaperGDM("auto", energy=0.82)
     methods = {"GDM": gdm, "without alignment": brainweave.NoAlignment()}
-    with console.progress("Scoring methods") as progress, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The masks differ")
-        found = compare_methods(
-            people,
-            methods,
-            protocols=PROTOCOLS,
-            n_permutations=n_permutations,
-            random_state=random_state,
-            progress=progress,
+    with console.progress("Scoring methods") as progress:
+        comparison = compare_methods(
+            study, methods, protocols=PROTOCOLS, random_state=0, progress=progress
         )
-    if lost := [error for name, error in found.errors.items() if name[:3] == "GDM"]:
-        raise PartlyFailed(f"GDM could not be scored: {lost[0]}")
-    comparison = Comparison(found.results)  # voxels may not correspond: no baseline
-    model = fit_study(gdm, people, console)
-    options = files.used_options(console)
-    made = files.provenance(
-        "demo", options, people.ids, study_fingerprint=people.fingerprint()
-    )
-    brainweave.save(model, out / "model.safetensors", provenance=made)
     comparison.save(out)
-    files.write_config(out / "demo.toml", "demo", options)
-    content = {"study": people, "model": model, "results": comparison.results}
+    model = fit_study(gdm, study, console)
+    made = files.provenance(
+        "demo", options, study.ids, study_fingerprint=study.fingerprint()
+    )
+    files.save_model(model, out / "model.safetensors", made, console)
+    content = {"study": study, "model": model, "results": comparison.results}
     page = files.write_page(
         out / "report.html", console, title="brainweave demo", **content
     )
     console.result(str(comparison))
     console.result(f"Report: {page}")
-
-
-def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> Any:
-    from brainweave.study.simulation.simulate import simulate_study
-
-    with console.stage("Simulating"):
-        study = simulate_study(
-            n_subjects=n_subjects,
-            missing_categories=2,
-            missing_runs=2,
-            missing_samples=0.1,
-            random_state=seed,
-        )
-    files.save_study(
-        study, folder, console, with_config=False, overwrite=folder.exists()
-    )
-    return files.open_study(folder)

@@ -1,12 +1,10 @@
 """Train on some subjects, predict others: one fold, with true or permuted labels.
 
-Linear support vector machines get their tasks in the form in which they are quick.
-LIBSVM multiplies samples one pair at a time. Without alignment the features are voxels,
-tens of thousands of them, and every fold asks for the same products: here one matrix
-product serves all folds of an alignment. Its stopping rule is absolute: it takes
-millions of steps for large features, and stops at once for small ones. The solution of
-a nu-SVM depends neither on their scale nor on their origin, so those of this package
-get centred features of unit size. A classifier that is given gets them as they are.
+Linear support vector machines get their tasks in the form in which they are quick. Many
+features, such as voxels, are multiplied at once, where LIBSVM would multiply samples
+one pair at a time. Its stopping rule is absolute, so the nu-SVMs of this package, whose
+solution depends neither on scale nor on origin, get centred features of unit size.
+Other classifiers get them as they are.
 """
 
 from collections.abc import Callable
@@ -28,39 +26,16 @@ from brainweave._core.validation import check_option
 if TYPE_CHECKING:
     from brainweave.evaluation.measures import AlignedFold
 
-__all__ = [
-    "DEFAULT",
-    "FeasibleNuSVC",
-    "SeparatingNuSVC",
-    "Task",
-    "balanced_accuracy",
-    "classifier_name",
-    "largest_nu",
-    "make_classifier",
-    "nu_parameter",
-    "permuted_hits",
-    "prepare_tasks",
-    "run_task",
-    "with_feasible_nu",
-]
-
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
 WIDE = 256  # from so many features on LIBSVM's own products are slower by far
-COLUMNS = 2048  # features multiplied at a time
 #: Hulls meet if their distance is less than this share of that of the means. Between
 #: .02 and .2 it makes next to no difference (docs/gdm.md).
 LEAST_DISTANCE = 0.05
-
-
 DEFAULT = "nu-svm-means"
 
 
 def make_classifier(given: Any = None, nu: float = 0.5) -> Any:
-    """Return the classifier of a name, or the one that is given.
-
-    "nu-svm-means", the default, is a linear nu-SVM that goes by means for pairs of
-    categories that overlap; "nu-svm" is that of LIBSVM, as in the paper.
-    """
+    """Return the classifier of a name, or the one that is given."""
     if given is None:
         given = DEFAULT
     if not isinstance(given, str):
@@ -79,11 +54,6 @@ def largest_nu(codes: Codes) -> float:
 
     With the smallest and the largest of the classes, ``2 min / (min + max)``: 1 when
     all are of one size (Chang and Lin, 2001).
-
-    Examples
-    --------
-    >>> largest_nu(np.array([0, 0, 0, 1]))
-    0.5
     """
     counts = np.bincount(codes)
     counts = counts[counts > 0]
@@ -149,15 +119,10 @@ class Task:
             return self
         return replace(self, train=train / size, test=test / size)
 
-    def with_unit_products(self, width: int) -> "Task":
-        """Do the same for inner products of features in their place."""
-        means, mean = self.train.mean(axis=0), self.train.mean()
-        train = self.train - means - means[:, None] + mean
-        test = self.test - means - self.test.mean(axis=1, keepdims=True) + mean
-        square = train.diagonal().mean() / width
-        if not (np.isfinite(square) and square > 0):
-            return self
-        return replace(self, train=train / square, test=test / square)
+    def as_products(self) -> "Task":
+        """Put inner products in the place of features, for kernels that take them."""
+        train, test = (np.asarray(x, np.float64) for x in (self.train, self.test))
+        return replace(self, train=train @ train.T, test=test @ train.T)
 
 
 class FeasibleNuSVC(NuSVC):
@@ -166,31 +131,18 @@ class FeasibleNuSVC(NuSVC):
     title: ClassVar[str] = "nu-SVM of LIBSVM"
 
 
-def nu_parameter(classifier: Any) -> str | None:
-    """Name the nu of a nu-SVM of this package, also inside a pipeline, else None."""
-    if isinstance(classifier, FeasibleNuSVC):
-        return "nu"
-    for name, value in classifier.get_params(deep=True).items():
-        if isinstance(value, FeasibleNuSVC):
-            return f"{name}__nu"
-    return None
-
-
 def with_feasible_nu(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
     """Copy a classifier; the nu of one of this package is lowered to what labels allow.
 
     Also return that nu; None for other classifiers, which stay as they are.
     """
     copy = clone(classifier)
-    name = nu_parameter(copy)
-    if name is None:
+    if not isinstance(copy, FeasibleNuSVC):
         return copy, None
-    nu = float(copy.get_params(deep=True)[name])
     largest = largest_nu(codes)
-    if nu >= largest:
-        nu = NU_MARGIN * largest
-        copy.set_params(**{name: nu})
-    return copy, nu
+    if copy.nu >= largest:
+        copy.set_params(nu=NU_MARGIN * largest)
+    return copy, float(copy.nu)
 
 
 class SeparatingNuSVC(FeasibleNuSVC):
@@ -201,22 +153,11 @@ class SeparatingNuSVC(FeasibleNuSVC):
     Where they meet there is no boundary, and LIBSVM returns any direction, or values
     that are not finite. With weak signals and few features that is the rule. The means
     are what the hulls shrink to as nu grows. Other pairs are decided as by `NuSVC`,
-    votes counted alike; with kernels other than "linear" and "precomputed" all are.
+    votes counted alike. The kernel is "linear" or "precomputed".
 
-    Attributes
-    ----------
-    by_means_ : dict of int to tuple
-        The number of each pair that is decided by means, in the order of `NuSVC`, and
-        its boundary: weights of features (or of training samples), and the threshold.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat([0, 1], 200)
-    >>> X = rng.normal(size=(400, 1)) + y[:, None]
-    >>> overlapping = SeparatingNuSVC(nu=0.3, kernel="linear").fit(X, y)
-    >>> len(overlapping.by_means_), round(overlapping.score(X, y), 2)
-    (1, 0.67)
+    `by_means_` has the number of each pair that is decided by means, in the order of
+    `NuSVC`, and its boundary: weights of features (or of training samples), and the
+    threshold.
     """
 
     title: ClassVar[str] = "nu-SVM, overlapping pairs by their means"
@@ -229,11 +170,8 @@ class SeparatingNuSVC(FeasibleNuSVC):
             super().fit(X, y, sample_weight)
         except ValueError:
             # raised after all is set if hulls meet exactly
-            coefficients = getattr(self, "dual_coef_", np.zeros(1))
-            if self._decides_alone or np.isfinite(coefficients).all():
+            if np.isfinite(getattr(self, "dual_coef_", np.zeros(1))).all():
                 raise
-        if self._decides_alone:
-            return self
         X, rows = np.asarray(X, np.float64), np.asarray(y)
         members = [np.flatnonzero(rows == c) for c in self.classes_]
         starts = np.concatenate([[0], np.cumsum(self.n_support_)])
@@ -253,10 +191,6 @@ class SeparatingNuSVC(FeasibleNuSVC):
                 middle = np.abs(towards) / 2
                 self.by_means_[number] = self._boundary(X, towards, middle)
         return self
-
-    @property
-    def _decides_alone(self) -> bool:
-        return self.kernel not in ("linear", "precomputed")
 
     def _length(self, X: Matrix, weights: Matrix) -> float:
         """Return the length of a weighted sum of samples."""
@@ -302,16 +236,17 @@ _NAMED = {DEFAULT: SeparatingNuSVC, "nu-svm": FeasibleNuSVC}
 def run_task(task: Task, classifier: Any) -> tuple[Codes, dict[str, Any]]:
     """Train and predict; return the predicted codes, and what was done.
 
-    That is the ``nu`` in use and ``n_by_means``, the number of pairs of categories that
-    a nu-SVM could not separate, so that their means decided; None for classifiers that
-    have no such thing.
+    That is the ``nu`` in use and ``n_by_means``, the number of pairs of categories
+    whose means decided; None for classifiers that have no such thing.
     """
     codes = np.concatenate(task.train_codes)
     model, nu = with_feasible_nu(classifier, codes)
     predicted = np.asarray(_trained(model, task, codes).predict(task.test), np.intp)
-    svms = [model, *model.get_params(deep=True).values()]
-    by_means = [s.by_means_ for s in svms if isinstance(s, SeparatingNuSVC)]
-    return predicted, {"nu": nu, "n_by_means": len(by_means[0]) if by_means else None}
+    by_means = getattr(model, "by_means_", None)
+    return predicted, {
+        "nu": nu,
+        "n_by_means": None if by_means is None else len(by_means),
+    }
 
 
 def _trained(model: Any, task: Task, codes: Codes) -> Any:
@@ -321,8 +256,8 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
         hint = ""
         if isinstance(model, NuSVC):
             hint = (
-                f" The largest feasible nu is {largest_nu(codes):.3g}; without "
-                "classifier= the evaluation sees to nu and to categories that overlap."
+                f" The largest feasible nu is {largest_nu(codes):.3g}; the default "
+                "classifier takes care of that."
             )
         raise InputError(
             "The classifier cannot be trained on the features of the training subjects "
@@ -331,7 +266,7 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
 
 
 def permuted_hits(
-    task: Task, classifier: Any, fold: "AlignedFold", orders: Any, numbers: range
+    task: Task, classifier: Any, fold: "AlignedFold", orders: Any, n_permutations: int
 ) -> list[int]:
     """Return how many are right after permuting the labels of every subject.
 
@@ -343,7 +278,7 @@ def permuted_hits(
     hits = []
     # the true labels were fitted before: nothing is left to validate
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        for number in numbers:
+        for number in range(n_permutations):
             train, test = (
                 np.concatenate([orders.draw(i, number) for i in who])
                 for who in (fold.train, fold.test)
@@ -356,52 +291,19 @@ def permuted_hits(
 def prepare_tasks(
     features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
 ) -> tuple[Callable[["AlignedFold"], Task], Any]:
-    """Return what makes the tasks of folds with these features, and what to train.
-
-    The classifier itself, or for a linear SVM on many features one that takes inner
-    products in their place.
-    """
-    widths = {f.shape[1] for f in features}
+    """Return what makes the tasks of folds with these features, and what to train."""
     # not subclasses of others, which may look at their features
     known = type(classifier) in (SVC, NuSVC) or isinstance(classifier, FeasibleNuSVC)
     linear = known and classifier.kernel == "linear"
     resizes = linear and isinstance(classifier, FeasibleNuSVC)
-    if not linear or len(widths) > 1 or min(widths) < WIDE:
-
-        def plain(fold: "AlignedFold") -> Task:
-            task = Task.from_fold(fold, codes, ids)
-            return task.of_unit_size() if resizes else task
-
-        return plain, classifier
-    kept = [c != NO_LABEL for c in codes]
-    pairs = zip(features, kept, strict=True)
-    products = _inner_products([f[k] for f, k in pairs], centred=resizes)
-    # the labelled samples of all are counted through, as one column per subject
-    counted = np.cumsum(np.concatenate(kept))[:, None] - 1
-    numbers = np.split(counted, np.cumsum([len(k) for k in kept])[:-1])
+    wide = linear and min(f.shape[1] for f in features) >= WIDE
 
     def make(fold: "AlignedFold") -> Task:
-        # row numbers take the place of features until the task knows who is tested
-        rows = Task.from_fold(replace(fold, features=numbers), codes, ids)
-        train, test = rows.train[:, 0], rows.test[:, 0]
-        task = replace(
-            rows,
-            train=products[np.ix_(train, train)],
-            test=products[np.ix_(test, train)],
-        )
-        return task.with_unit_products(min(widths)) if resizes else task
+        task = Task.from_fold(fold, codes, ids)
+        if resizes:
+            task = task.of_unit_size()
+        return task.as_products() if wide else task
 
-    return make, clone(classifier).set_params(kernel="precomputed")
-
-
-def _inner_products(
-    blocks: list[NDArray[Any]], *, centred: bool
-) -> NDArray[np.float64]:
-    n, width = sum(map(len, blocks)), blocks[0].shape[1]
-    total = np.zeros((n, n))
-    for start in range(0, width, COLUMNS):
-        z = np.concatenate([b[:, start : start + COLUMNS] for b in blocks])
-        if centred:  # before, since products of large offsets drown the rest
-            z = z - z.mean(axis=0)
-        total += z @ z.T
-    return total
+    if wide:
+        classifier = clone(classifier).set_params(kernel="precomputed")
+    return make, classifier

@@ -16,11 +16,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from brainweave._core.exceptions import InputError, StudyError, warn_user
+from brainweave._core.exceptions import StudyError, warn_user
 from brainweave._core.io import write_text
 from brainweave.evaluation.results import (
     ClassificationResult,
@@ -41,23 +42,6 @@ from brainweave.study.study import Study
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "SIGNIFICANT",
-    "ChanceTest",
-    "Comparison",
-    "PairedTest",
-    "Verdict",
-    "above_chance",
-    "compare_methods",
-    "compare_results",
-    "judge_alignment",
-    "sign_flip_p",
-    "smallest_flip_p",
-    "subject_interval",
-    "subject_means",
-    "verdict",
-]
-
 SIGNIFICANT = 0.05
 UNALIGNED = "without alignment"  # name of results of no alignment
 MAX_EXACT = 14  # subjects up to which all sign flips are tried
@@ -68,15 +52,9 @@ MIN_SUBJECTS = 3  # for a comparison of methods
 def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
     """Return p of a mean above 0, or that differs from 0, by flipping signs.
 
-    Of several rows, in units of their root mean squares, which no flip changes, the
-    largest mean is tested against the largest after flips of all rows alike: p is
-    corrected for the choice. Exact up to 14 values; with more, from 9999 flips drawn at
-    random.
-
-    Examples
-    --------
-    >>> sign_flip_p([0.2, 0.1, 0.3, 0.1, 0.2])
-    0.03125
+    Of several rows, in units of their root mean squares, the largest mean is tested
+    against the largest after flips of all rows alike: p is corrected for the choice.
+    Exact up to 14 values; with more, from 9999 flips drawn at random.
     """
     found = np.atleast_2d(np.asarray(values, dtype=np.float64))
     size = np.sqrt((found**2).mean(axis=1, keepdims=True))
@@ -95,13 +73,7 @@ def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
 
 
 def smallest_flip_p(n: int, *, two_sided: bool = False) -> float:
-    """Return the smallest p that sign flips of n values can give.
-
-    Examples
-    --------
-    >>> smallest_flip_p(5), smallest_flip_p(5, two_sided=True)
-    (0.03125, 0.0625)
-    """
+    """Return the smallest p that sign flips of n values can give."""
     if n > MAX_EXACT:
         return 1 / (N_FLIPS + 1)
     return float(min(1.0, (2 if two_sided else 1) / 2**n))
@@ -131,21 +103,11 @@ def subject_means(result: Any) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Two methods on the same subjects.
+    """Two methods on the same subjects: the mean score of the better less the other's.
 
-    Attributes
-    ----------
-    better, other : str
-        Names of the methods.
-    difference : float
-        Mean score of the better less that of the other.
-    n_subjects : int
-        Subjects that all methods were scored on.
-    p : float
-        Two-sided, by flipping the signs of the subjects' differences; corrected for all
-        comparisons, whose signs are flipped together (step-down, Westfall and Young).
-    smallest_p : float
-        What p cannot be below with so many subjects.
+    p is two-sided, by flipping the signs of the subjects' differences, and corrected
+    for all comparisons, whose signs are flipped together (step-down, Westfall and
+    Young). It cannot be below `smallest_p` with so many subjects.
     """
 
     better: str
@@ -159,25 +121,9 @@ class PairedTest:
 def compare_results(
     results: Mapping[str, Any] | Iterable[tuple[str, Any]],
 ) -> list[PairedTest]:
-    """Test all pairs of results of one protocol, paired over their subjects.
+    """Test all pairs of named results of one protocol, paired over their subjects.
 
-    Parameters
-    ----------
-    results : mapping of str to ClassificationResult or SubjectScores
-        By the names of their methods, or pairs of name and result.
-
-    Returns
-    -------
-    list of PairedTest
-        None where the methods have fewer than three subjects in common.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace as Result
-    >>> scores = np.array([[0.5, 0.6, 0.4, 0.5, 0.7, 0.6]])
-    >>> a, b = (Result(subjects=list("abcdef"), scores=scores + d) for d in (0.2, 0))
-    >>> compare_results({"GDM": a, "none": b})[0].p
-    0.03125
+    Empty if the methods have fewer than three subjects in common.
     """
     named = results.items() if isinstance(results, Mapping) else results
     scored = [(name, subject_means(result)) for name, result in named]
@@ -207,17 +153,7 @@ def compare_results(
 def subject_interval(result: Any) -> tuple[float, float] | None:
     """Return a 95 % interval of the mean score over subjects, by the t distribution.
 
-    Resampling subjects gives intervals that are far too narrow for a handful of them.
-
-    Parameters
-    ----------
-    result : ClassificationResult
-        Scores between 0 and 1, to which the interval is clipped.
-
-    Returns
-    -------
-    (float, float) or None
-        None for fewer than three subjects.
+    Clipped to scores between 0 and 1; None for fewer than three subjects.
     """
     values = np.array(list(subject_means(result).values()))
     n = len(values)
@@ -254,19 +190,8 @@ def above_chance(result: Any, *others: Any) -> ChanceTest | None:
     """Test accuracies against chance: by the result's permutations, else sign flips.
 
     Sign flips are one-sided over subjects, and only for the held-out protocol: joint
-    accuracies are above chance in noise.
-
-    Parameters
-    ----------
-    result : ClassificationResult
-        The best of several results, or the only one.
-    *others : ClassificationResult
-        The results among which it was chosen, for which p is corrected.
-
-    Returns
-    -------
-    ChanceTest or None
-        None if neither test is possible.
+    accuracies are above chance in noise. p is corrected for the choice among `others`.
+    None if neither test is possible.
     """
     times = len(others) + 1
     chosen = f", corrected for the choice among {times} methods" if others else ""
@@ -298,23 +223,10 @@ def judge_alignment(
 ) -> Verdict | None:
     """Judge an alignment by accuracy on left-out subjects and by held-out samples.
 
-    Nothing is claimed without a test: a result without a p-value decides nothing.
-
-    Parameters
-    ----------
-    results : mapping of str to ClassificationResult
-        Results of one protocol by the names of their methods; "without alignment" is
-        the baseline.
-    check : AlignmentCheck, optional
-        What :func:`brainweave.alignment_check` returns for the fitted model.
-    method : str, optional
-        Name of the result to judge. By default the best one that aligns, whose p-value
-        is corrected for the choice.
-
-    Returns
-    -------
-    Verdict or None
-        None if there is nothing to judge by.
+    Nothing is claimed without a test. `results` are of one protocol, by the names of
+    their methods; "without alignment" is the baseline. `check` is what
+    :func:`brainweave.alignment_check` returns. Without `method`, the best one is
+    judged, its p-value corrected for the choice.
     """
     judged: list[tuple[bool | None, str]] = []
     aligned = [name for name in results if name != UNALIGNED]
@@ -345,11 +257,10 @@ def _judge_accuracy(
 ) -> tuple[bool | None, str]:
     """Judge whether an accuracy is above chance; None if it cannot be told."""
     result = results[name]
-    details, between = [result.protocol or ""], subject_interval(result)
+    where, between = result.protocol or "", subject_interval(result)
     if between is not None:
         ends = " to ".join(map(_percent, between))
-        details.append(f"95 % interval over subjects {ends}")
-    where = "; ".join(filter(None, details))
+        where = "; ".join(filter(None, (where, f"95 % interval over subjects {ends}")))
     meant = getattr(result, "chance_is", "")
     text = (
         f"With {name}, {_percent(np.mean(result.scores))} of the samples of left-out "
@@ -394,28 +305,7 @@ def verdict(results: Mapping[str, Any]) -> str:
     """Say in one sentence which method scores highest, by how much, and with which p.
 
     Of results of both protocols those of "held-out" are judged, which favours nobody.
-    One result alone is compared with chance: by its permutations, else by sign flips
-    if it is held out.
-
-    Parameters
-    ----------
-    results : mapping of str to ClassificationResult or SubjectScores
-        By the names of their methods; a protocol in brackets after a name is left out.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace as Result
-    >>> scores = np.array([0.5, 0.6, 0.4, 0.5, 0.7, 0.6])
-    >>> folds = [{"test_subjects": [id]} for id in "abcdef"]
-    >>> kind = {"folds": folds, "protocol": "held-out", "chance": 0.25}
-    >>> a, b = (Result(scores=scores + d, **kind) for d in (0.2, 0))
-    >>> print(verdict({"GDM": a, "none": b}))  # doctest: +NORMALIZE_WHITESPACE
-    Held-out: GDM scores highest, 75.0% (chance 25.0%): 20.0 points higher than none,
-    p = 0.031 (two-sided sign flips over 6 subjects; no p can be below 0.031).
+    One result alone is compared with chance.
     """
     protocols = [result.protocol for result in results.values()]
     protocol = "held-out" if "held-out" in protocols else protocols[0]
@@ -430,43 +320,36 @@ def verdict(results: Mapping[str, Any]) -> str:
     chance = f"chance {_shown(result, result.chance)}" + (meant and f", {meant}")
     reached = f"{_shown(result, np.mean(result.scores))} ({chance})"
     if len(judged) == 1:
-        return f"{head} reaches {reached}; {_against_chance(result)}."
+        test, told = above_chance(result), "whether that is above chance was not tested"
+        if test is not None and test.smallest_p is not None:
+            told = (
+                f"{'above' if test.p < SIGNIFICANT else 'not above'} chance, p = "
+                f"{test.p:.2g} ({test.how}; no p can be below {test.smallest_p:.2g})"
+            )
+        return f"{head} reaches {reached}; {told}."
     compared = compare_results(judged)
     pairs = [pair for pair in compared if best in (pair.better, pair.other)]
     if not pairs:
         none = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
         return f"{head} scores highest, {reached}; {none}."
-    few = pairs[0].smallest_p >= SIGNIFICANT
-    said = [
-        f"{_points(result, pair.difference)} higher than "
-        f"{pair.other if pair.better == best else pair.better}, p = {pair.p:.2g}"
-        + ("" if pair.p < SIGNIFICANT or few else ", which does not tell them apart")
-        for pair in pairs
-    ]
     n, least = pairs[0].n_subjects, pairs[0].smallest_p
+    few, said = least >= SIGNIFICANT, []
+    for pair in pairs:
+        by = f"{100 * pair.difference:.1f} points"
+        if hasattr(result, "subjects"):
+            by = f"{pair.difference:.3f}"
+        other = pair.other if pair.better == best else pair.better
+        apart = pair.p < SIGNIFICANT or few
+        said.append(
+            f"{by} higher than {other}, p = {pair.p:.2g}"
+            f"{'' if apart else ', which does not tell them apart'}"
+        )
     corrected = ", corrected for all pairs" if len(judged) > 2 else ""
     return (
         f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "
         f"over {n} subjects{corrected}; no p can be below {least:.2g}"
         f"{': too few subjects to tell methods apart' if few else ''})."
     )
-
-
-def _against_chance(result: Any) -> str:
-    test = above_chance(result)
-    if test is None or test.smallest_p is None:
-        return "whether that is above chance was not tested"
-    above = "above" if test.p < SIGNIFICANT else "not above"
-    return (
-        f"{above} chance, p = {test.p:.2g} ({test.how}; no p can be below "
-        f"{test.smallest_p:.2g})"
-    )
-
-
-def _points(result: Any, difference: float) -> str:
-    if hasattr(result, "subjects"):
-        return f"{difference:.3f}"
-    return f"{100 * difference:.1f} points"
 
 
 def _shown(result: Any, value: float) -> str:
@@ -512,44 +395,26 @@ class Comparison:
 
     def __str__(self) -> str:
         """Lay out a table of the methods, what its columns mean, and the verdict."""
-        header = [
-            "method",
-            "protocol",
-            "mean",
-            "std",
-            "chance",
-            "p",
-            "folds",
-            "seconds",
-        ]
-        rows = [
-            [
-                name,
-                r.protocol,
-                *(f"{share:.3f}" for share in (r.mean, r.std, r.chance)),
-                "n/a" if r.p_value is None else f"{r.p_value:.3g}",
-                f"{len(r.folds):5}",  # as wide as its heading
-                f"{r.seconds.get('total', 0):.1f}",
-            ]
-            for name, r in self.results.items()
-        ]
-        if self.errors:
-            rows = [[*row, ""] for row in rows]
-            empty = ["n/a"] * (len(header) - 1)
-            rows += [[name, *empty, error] for name, error in self.errors.items()]
-            header.append("error")
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(n) for cell, n in zip(row, widths, strict=True)
-            ).rstrip()
-            for row in [header, *rows]
-        ]
-        if self.results:
-            one = next(iter(self.results.values()))
-            found = (r.smallest_p for r in self.results.values())
-            least = [p for p in found if p is not None]
-            p = f"p: permuted labels, at least {max(least):.2g}; " if least else ""
+        import pandas as pd
+
+        frame = self.to_frame()
+        if not self.errors:
+            frame = frame.drop(columns="error")
+        shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
+        shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f"}
+        columns = []
+        for name in frame:
+            values = (
+                "n/a" if pd.isna(v) else format(v, shown.get(name, ""))
+                for v in frame[name]
+            )
+            texts = [name, *values]
+            columns.append([text.ljust(max(map(len, texts))) for text in texts])
+        lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+        for one in list(self.results.values())[:1]:
+            p = ""
+            if one.smallest_p is not None:
+                p = f"p: permuted labels, at least {one.smallest_p:.2g}; "
             lines.append(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
         return "\n".join([*lines, self.verdict])
 
@@ -557,31 +422,29 @@ class Comparison:
         """Return a table with one row per method and protocol, failed ones too."""
         import pandas as pd
 
+        numbers = ("protocol", "mean", "std", "chance")
         rows = [
             {
                 "method": name,
-                "protocol": r.protocol,
-                "mean": r.mean,
-                "std": r.std,
-                "chance": r.chance,
-                "p": r.p_value,
+                **{number: getattr(r, number) for number in numbers},
+                "p": np.nan if r.p_value is None else r.p_value,
                 "folds": len(r.folds),
                 "seconds": r.seconds.get("total", 0.0),
                 "error": "",
             }
             for name, r in self.results.items()
         ]
+        columns = ["method", *numbers, "p", "folds", "seconds", "error"]
         rows += [{"method": n, "error": text} for n, text in self.errors.items()]
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=columns)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write ``results.json``, and tables of the methods and of all folds.
+        """Write ``results.json``, and the tables ``comparison.tsv`` and ``folds.tsv``.
 
         Parameters
         ----------
         folder : path
-            Made if it does not exist. The tables are ``comparison.tsv`` and
-            ``folds.tsv``.
+            Made if it does not exist.
         """
         import pandas as pd
 
@@ -609,14 +472,7 @@ class Comparison:
         Comparison
         """
         file = Path(path)
-        if file.is_dir():
-            file = file / "results.json"
-            if not file.is_file():
-                raise InputError(
-                    f"{str(path)!r} holds no results.json. Name the folder of a "
-                    "comparison."
-                )
-        return cls(*read_results(file))
+        return cls(*read_results(file / "results.json" if file.is_dir() else file))
 
 
 def compare_methods(
@@ -648,22 +504,18 @@ def compare_methods(
         The data.
     methods : mapping of str to aligner
         By the names to report them under.
-    y, halves, leave_out, classifier, n_permutations
+    y, halves, leave_out, classifier, n_permutations, random_state, n_jobs
         As in :func:`brainweave.between_subject_classification`.
     protocols : sequence of str, default=("held-out",)
         "held-out", "joint", or both.
     match : {"truncate", "average", "intersect"}, optional
         Make all samples of the subjects correspond first, for methods that need them
         locked in time; see :func:`brainweave.match_samples`.
-    random_state : int, default=0
-        Seeds the permutations, and methods that start at random.
     store : path, optional
         Folder that keeps finished folds: the same call again computes only those that
         are missing. By default nothing is kept.
     version : str, optional
         Stands for the data in the store. By default all samples are hashed.
-    n_jobs : int, optional
-        Fits at the same time; default one per core.
     progress : callable, optional
         Called with the number of finished folds, of all folds, and the last one.
 
@@ -680,56 +532,46 @@ def compare_methods(
     >>> list(found.results), found.errors
     (['GDM', 'none'], {})
     """
-    from brainweave.evaluation.grid import Grid, GridStudy, run_grid
+    from brainweave.evaluation.grid import Grid, GridStudy, content_hash, run_grid
     from brainweave.evaluation.measures import Classification
 
     whole = as_study(study, y)
     refuse_aligned(whole)
-    if isinstance(halves, str) and halves not in ("category", "run"):
-        raise InputError(
-            f"halves must be 'category', 'run' or one mask per subject; got {halves!r}."
-        )
     subject_folds(len(whole), leave_out)  # refuses what leaves nobody
-    name = whole.name or "study"
     if version is None:
-        version = GridStudy(name, whole).identity
+        version = content_hash(whole) if store else "not kept"
     on_common = _methods_on_common_voxels(methods, whole)
     grids = []
     for common in (False, True):
         members = {n: a for n, a in methods.items() if (n in on_common) == common}
         if not members:
             continue
+        how: Any = {"halves": halves, "match": match, "common": common}
         source = GridStudy(
-            name,
-            partial(_split, whole, halves=halves, match=match, common=common),
-            halves=halves,
+            whole.name or "study",
+            partial(_split, whole, **how),
             leave_out=leave_out,
-            version=f"{version}, match {match}, common voxels {common}",
+            version=f"{version}, {joblib.hash(how)}",
             shape=(2, len(whole)),
         )
         measure = Classification(classifier, n_permutations)
-        grids.append(
-            Grid(
-                source,
-                members,
-                protocols=protocols,
-                measure=measure,
-                random_state=random_state,
-            )
-        )
+        grids.append(Grid(source, members, protocols, measure, random_state))
     kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
     with kept as folder:
         found = run_grid(
             grids, folder, n_jobs=n_jobs, retry_failed=True, progress=progress
         )
     for method in methods:
-        for text in _group_warnings(found.warnings_of(method)):
-            warn_user(f"{method}: {text}")
-    outcomes = {(n, p): result for n, p, result in found.classifications()}
+        alike: dict[str, list[str]] = {}  # but for their numbers
+        for text in found.warnings_of(method):
+            alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
+        for first, *more in alike.values():
+            often = f" (in {1 + len(more)} fits)" if more else ""
+            warn_user(f"{method}: {first.rstrip('.')}{often}.")
     comparison = Comparison({})
     for p, method in product(protocols, methods):
         row = method if len(protocols) == 1 else f"{method} ({p})"
-        outcome = outcomes[method, p]
+        outcome = found.result_of(method, p)
         if isinstance(outcome, str):
             comparison.errors[row] = outcome
         else:
@@ -764,29 +606,10 @@ def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[
         n = common_space((s.id, s.space) for s in study).n_voxels
     except StudyError:
         return []  # the method itself reports why it cannot be scored
-    low, high = min(s.n_voxels for s in study), max(s.n_voxels for s in study)
-    n_own = str(low) if low == high else f"{low} to {high}"
+    own = [s.n_voxels for s in study]
     warn_user(
         "The masks differ: without alignment subjects are compared voxel by voxel, so "
-        f"this is scored on the {n} voxels that all subjects have ({n_own} each).",
+        f"this is scored on the {n} voxels that all subjects have, of {min(own)} to "
+        f"{max(own)} each.",
     )
     return names
-
-
-def _group_warnings(texts: list[str]) -> list[str]:
-    """Return one warning of those that differ in their numbers alone.
-
-    Examples
-    --------
-    >>> _group_warnings(["eigenvalue 3 is 0.1", "eigenvalue 3 is 0.2", "no labels"])
-    ['eigenvalue 3 is 0.1 (in 2 fits)', 'no labels']
-    """
-    alike: dict[str, list[str]] = {}
-    for text in texts:
-        alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
-    return [
-        found[0]
-        if len(found) == 1
-        else f"{found[0].rstrip('.')} (in {len(found)} fits)"
-        for found in alike.values()
-    ]

@@ -1,21 +1,21 @@
 """The way from a split study to scores: align, fold by fold, and measure.
 
-Whatever scores an alignment comes through :func:`score_folds`: the functions for users
-below, the search for settings, and grids. Test subjects are aligned by one of two
-protocols. "held-out": the template is learned without the test subjects, who then join
-it with their own aligning samples (``fit_new_subject``). "joint", the paper's: all take
-part in the fit with their aligning samples, so that one fit serves all folds of a half.
-Labels of scored samples are never used; what is known of aligning samples is.
+Every score of an alignment comes from :func:`score_folds`. Test subjects are aligned by
+one of two protocols. "held-out": the template is learned without the test subjects, who
+then join it with their own aligning samples (``fit_new_subject``). "joint", the
+paper's: all take part in the fit with their aligning samples, so that one fit serves
+all folds of a half. Labels of scored samples are never used to align.
 """
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from brainweave._core.arrays import Floats
 from brainweave._core.exceptions import (
@@ -28,7 +28,7 @@ from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
-from brainweave.evaluation.classifiers import classifier_name, nu_parameter
+from brainweave.evaluation.classifiers import classifier_name
 from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
     AlignedFold,
@@ -49,32 +49,7 @@ from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject
 from brainweave.persistence.codec import plain
 from brainweave.study.study import Study, Subject
 
-__all__ = [
-    "PROTOCOLS",
-    "Design",
-    "align_folds",
-    "between_subject_classification",
-    "between_subject_matching",
-    "between_subject_reconstruction",
-    "evaluation_metadata",
-    "score_folds",
-    "takes_bases",
-]
-
 PROTOCOLS = ("joint", "held-out")
-
-
-class Design(TypedDict, total=False):
-    """Options of all evaluations; see :func:`between_subject_classification`."""
-
-    halves: Any
-    align: Any
-    match: str | None
-    leave_out: int
-    protocol: str
-    random_state: Any
-    n_jobs: int | None
-    progress: Any
 
 
 # -- for users -------------------------------------------------------------------------
@@ -115,30 +90,22 @@ def between_subject_classification(
         one, which may align but are not classified.
     halves : {"category", "run"} or list of boolean arrays, default="category"
         How samples are divided; see :func:`split_study`.
-    align : list of Study, or of lists of arrays, optional
-        Separate samples to align with, such as thirds of a movie: each aligns once, all
-        samples of `study` are classified, and `halves` is not used. Samples that are
-        in both are refused.
-    match : {"truncate", "average", "intersect"}, optional
-        Make the aligning samples correspond row by row, for methods that need them
-        locked in time; see :func:`split_study`.
+    align, match
+        Separate samples to align with, and how to make aligning samples correspond row
+        by row; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
     protocol : {"held-out", "joint"}, default="held-out"
         "held-out": the template is learned without the test subjects, who join it by
         ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the
-        aligning samples of the test subjects take part in the fit, which leaks what is
-        known of them into the template and inflates accuracy [1]_. Either way the
-        labels of a test subject's aligning samples are used by methods that use labels,
-        those of its classified samples never.
+        aligning samples of the test subjects take part in the fit, which inflates
+        accuracy [1]_. Labels of classified samples are never used to align.
     classifier : {"nu-svm-means", "nu-svm"} or scikit-learn classifier, optional
         "nu-svm", the paper's, is the linear nu-SVM of LIBSVM with nu = 0.5.
-        "nu-svm-means", the default, is the same but for pairs of categories that
-        overlap so far that a nu-SVM has no boundary between them: their means decide,
-        and how many there are is recorded. Of both, a nu that the training labels make
-        infeasible (unbalanced categories) is lowered to the largest feasible one; that
-        is warned about and recorded in the folds. Other classifiers, a ``NuSVC``
-        included, are used as they are.
+        "nu-svm-means", the default, is the same, but goes by means for pairs of
+        categories that overlap so far that a nu-SVM has no boundary between them. Both
+        lower a nu that unbalanced categories make infeasible, with a warning. Other
+        classifiers, a ``NuSVC`` included, are used as they are.
     n_permutations : int, default=0
         How often to permute the labels of each subject for a p-value: blocks of
         neighbouring samples of one label, within their run. The alignment is not
@@ -150,8 +117,8 @@ def between_subject_classification(
         Subjects and folds worked on at the same time; default one per core. The result
         does not depend on it.
     progress : bool or callable, optional
-        True draws a bar; a callable is told after each step how many are done, how many
-        there are, and what is done.
+        True draws a bar; a callable is called after each fold with the number of folds
+        done, that of all folds, and what is done.
 
     Returns
     -------
@@ -174,35 +141,23 @@ def between_subject_classification(
     category); nu-SVM, overlapping pairs by their means
     """
     measure = Classification(classifier, n_permutations)
-    split, records, fields = _evaluate(
-        aligner,
-        study,
-        y,
-        measure,
-        halves=halves,
-        align=align,
-        match=match,
-        leave_out=leave_out,
-        protocol=protocol,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
-    )
+    design: Any = {"halves": halves, "align": align, "match": match}
+    design |= {"leave_out": leave_out, "protocol": protocol, "progress": progress}
+    design |= {"random_state": random_state, "n_jobs": n_jobs}
+    split, records, fields = _evaluate(aligner, study, y, measure, **design)
     result = ClassificationResult.from_records(
         records, categories=split.categories, **fields
     )
-    name = nu_parameter(measure.classifier)
-    if name is not None:
-        asked = measure.classifier.get_params(deep=True)[name]
-        used = [record["nu"] for record in records]
-        if min(used) < asked:
-            warn_user(
-                f"nu={asked:g} is infeasible for the training labels, whose categories "
-                f"are of different sizes: it was lowered to {min(used):.3g} in "
-                f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a "
-                "smaller nu to the classifier to choose it yourself.",
-                ClassifierWarning,
-            )
+    used = [record["nu"] for record in records if record["nu"] is not None]
+    asked = getattr(measure.classifier, "nu", 0)
+    if used and min(used) < asked:
+        warn_user(
+            f"nu={asked:g} is infeasible for the training labels, whose categories are "
+            f"of different sizes: it was lowered to {min(used):.3g} in "
+            f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a smaller nu "
+            "to the classifier to choose it yourself.",
+            ClassifierWarning,
+        )
     least = result.smallest_p
     if least is not None and least > max(SIGNIFICANT, 1 / (1 + n_permutations)):
         warn_user(
@@ -221,7 +176,7 @@ def between_subject_matching(
     *,
     window: int = 9,
     step: int = 1,
-    **design: Unpack[Design],
+    **design: Any,
 ) -> SubjectScores:
     """Score an alignment by matching time segments of samples it has not seen.
 
@@ -233,9 +188,8 @@ def between_subject_matching(
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
     **design
-        The options `halves`, `align`, `match`, `leave_out`, `protocol`,
-        `random_state`, `n_jobs` and `progress` of
-        :func:`between_subject_classification`. Without categories
+        The options `halves` to `leave_out`, `protocol`, `random_state`, `n_jobs` and
+        `progress` of :func:`between_subject_classification`. Without categories
         ``halves="category"`` is the first half of the samples against the second.
 
     Returns
@@ -255,9 +209,8 @@ def between_subject_matching(
     split, records, fields = _evaluate(
         aligner, study, y, Matching(window, step), **design
     )
-    return SubjectScores.from_records(
-        records, subjects=split.ids, score="matching", **fields
-    )
+    kind: Any = {"subjects": split.ids, "score": "matching"}
+    return SubjectScores.from_records(records, **kind, **fields)
 
 
 def between_subject_reconstruction(
@@ -266,7 +219,7 @@ def between_subject_reconstruction(
     y: Any = None,
     *,
     score: str = "correlation",
-    **design: Unpack[Design],
+    **design: Any,
 ) -> SubjectScores:
     """Score an alignment by predicting the voxels of a subject from other subjects.
 
@@ -300,9 +253,8 @@ def between_subject_reconstruction(
     split, records, fields = _evaluate(
         aligner, study, y, Reconstruction(score), **design
     )
-    return SubjectScores.from_records(
-        records, subjects=split.ids, score=score, **fields
-    )
+    kind: Any = {"subjects": split.ids, "score": score}
+    return SubjectScores.from_records(records, **kind, **fields)
 
 
 def _evaluate(
@@ -320,29 +272,26 @@ def _evaluate(
     n_jobs: int | None = None,
     progress: Any = None,
 ) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
-    """Split a study and score every fold.
-
-    Return the split, the records of the folds, and the other fields of a result.
-    """
+    """Return a split study, the records of its folds, and other fields of a result."""
     start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
     with clock("bases"):
         split = split_study(study, y, halves=halves, align=align, match=match)
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
     title = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_folds * measure.n_steps(), title) as tick:
-        records = list(
-            score_folds(
-                aligner,
-                split,
-                measure,
-                leave_out=leave_out,
-                protocol=protocol,
-                seed=seed,
-                n_jobs=n_jobs,
-                clock=clock,
-                tick=tick,
-            )
-        )
+    records = []
+    with shown_progress(progress, n_folds, title) as tick:
+        for record in score_folds(
+            aligner,
+            split,
+            measure,
+            leave_out=leave_out,
+            protocol=protocol,
+            seed=seed,
+            n_jobs=n_jobs,
+            clock=clock,
+        ):
+            records.append(record)
+            tick()
     clock.seconds["total"] = time.perf_counter() - start
     fields = evaluation_metadata(
         aligner, split, measure, leave_out=leave_out, random_state=seed
@@ -356,11 +305,7 @@ def _as_seed(random_state: Any) -> int | None:
         return None if random_state is None else int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    raise TypeError(
-        f"random_state must be None, an integer or a generator; got {random_state!r}."
-    )
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 # -- scoring ---------------------------------------------------------------------------
@@ -378,21 +323,18 @@ def score_folds(
     n_jobs: int | None = None,
     clock: Clock | None = None,
     shared: Clock | None = None,
-    tick: Callable[[], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Align and score; yield a record per fold.
 
-    A record has ``half``, ``fold``, ``test_subjects``, ``n_components``,
-    ``best_params`` (of an aligner that tunes itself), and what was measured. With
-    ``n_jobs=1`` it is yielded as soon as its fold is scored. `clock` adds up the time
-    of single folds, `shared` that of fits which serve several (by default the same
-    clock); `tick` is called after each step of a fold.
+    With ``n_jobs=1`` it is yielded as soon as its fold is scored. `clock` adds up the
+    time of single folds, `shared` that of fits which serve several (by default the same
+    clock).
     """
     clock = Clock() if clock is None else clock
     measure.check(split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    context = ScoringContext(clock, draw, seed, n_jobs, tick)
+    context = ScoringContext(clock, draw, seed, n_jobs)
     batches = align_folds(
         copy_with_seed(aligner, seed),
         split,
@@ -420,18 +362,14 @@ def evaluation_metadata(
 ) -> dict[str, Any]:
     """Return the fields of a result on its aligner, its study and its design."""
     params = aligner.get_params(deep=False) if hasattr(aligner, "get_params") else {}
+    kept = {k: v for k, v in params.items() if k not in INCIDENTAL}
+    for_people: Any = {"other": classifier_name, "arrays": False}  # JSON, or a repr
     return {
         "method": type(aligner).__name__,
-        "settings": _plain_settings(params),
+        "settings": dict(plain(kept, **for_people)),
         "study": split.about(),
-        "design": {**split.design, **design, **_plain_settings(vars(measure))},
+        "design": {**split.design, **design, **plain(vars(measure), **for_people)},
     }
-
-
-def _plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings for people: JSON values, or their repr."""
-    kept = {k: v for k, v in given.items() if k not in INCIDENTAL}
-    return dict(plain(kept, other=classifier_name, arrays=False))
 
 
 # -- aligning --------------------------------------------------------------------------
@@ -447,14 +385,10 @@ def align_folds(
     n_jobs: int | None = None,
     clock: Clock | None = None,
 ) -> Iterator[list[AlignedFold]]:
-    """Fit an aligner for every fold and map all scored samples.
+    """Fit an aligner for every fold, or `only` some, and map all scored samples.
 
-    With `only`, pairs of half and fold, nothing is done for the others.
-
-    Yields
-    ------
-    list of AlignedFold
-        The folds that share one fit: all of a half under "joint", one under "held-out".
+    Yields the folds that share one fit: all of a half under "joint", one under
+    "held-out".
     """
     check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
     clock = Clock() if clock is None else clock
@@ -464,14 +398,13 @@ def align_folds(
         raise InputError(
             f"protocol='held-out' with leave_out={leave_out} leaves {n - leave_out} of "
             f"{n} subjects to make a template; at least 2 are needed. Leave fewer out, "
-            "or pass protocol='joint', which lets test subjects take part in the "
-            "alignment and favours them."
+            "or pass protocol='joint', which favours test subjects."
         )
     if protocol == "held-out" and not hasattr(aligner, "fit_new_subject"):
         raise InputError(
             f"{type(aligner).__name__} has no fit_new_subject, by which a subject that "
             "is held out joins the others. Add it, or pass protocol='joint', which "
-            "lets test subjects take part in the alignment and favours them."
+            "favours test subjects."
         )
     for number, half in enumerate(split.splits):
         chosen = [fold for fold in folds if only is None or (number, fold[0]) in only]
@@ -492,10 +425,7 @@ def align_folds(
 def _align(
     aligner: Any, half: Split, joining: list[int], *, n_jobs: int | None, clock: Clock
 ) -> tuple[list[Floats], list[Any], Any]:
-    """Align the subjects of a half, of whom some join when the template is finished.
-
-    Return the features of everyone's scored samples, the maps, and the fitted aligner.
-    """
+    """Align the subjects of a half, of whom some join when the template is finished."""
     n = half.n_subjects
     who = [i for i in range(n) if i not in joining]
     fitted, y = _for_subjects(aligner, who, n), half.y_for(aligner)
@@ -513,7 +443,9 @@ def _align(
                     found[i] = fitted.fit_new_subject(x, own_y, **places)
     maps = [found[i] for i in range(n)]
     with clock("map"):
-        return half.map_scored(maps, n_jobs=n_jobs), maps, fitted
+        from_bases = takes_bases(aligner)
+        shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
+    return shared, maps, fitted
 
 
 def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
@@ -554,12 +486,9 @@ def _errors_by_subject_id(
     try:
         yield
     except BrainweaveError as error:
-        said = str(error)
-        text = re.sub(r"\bX\[(\d+)\]", lambda k: names[who[int(k[1])]], said)
+        text = re.sub(r"\bX\[(\d+)\]", lambda k: names[who[int(k[1])]], str(error))
         if new and names[who[0]] not in text:
-            text = f"{names[who[0]]}, which joins the others: {said}"
-        if text == said:
-            raise
+            text = f"{names[who[0]]}, which joins the others: {error}"
         raise type(error)(text) from error
 
 
@@ -571,36 +500,32 @@ def takes_bases(aligner: Any) -> bool:
 def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
     """Copy an aligner; settings given per subject are cut to these subjects."""
     copy = clone(aligner)
-    if not isinstance(copy, BaseAligner):
-        return copy
-    copy._warns_of_input = False  # said once, of the whole study
-    lists = {
-        name: [value[i] for i in who]
-        for name, value in copy.get_params(deep=True).items()
-        if _is_per_subject(name.split("__")[-1], value, n_subjects)
-    }
-    return copy if len(who) == n_subjects else copy.set_params(**lists)
+    if isinstance(copy, BaseAligner):
+        copy._warns_of_input = False  # said once, of the whole study
+        if len(who) < n_subjects:
+            lists = _settings_per_subject(copy, n_subjects)
+            copy.set_params(**{k: [v[i] for i in who] for k, v in lists.items()})
+    return copy
 
 
-def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
-    """Whether a setting has one entry per subject, rather than one for all."""
-    if not isinstance(value, list | tuple) or len(value) != n_subjects:
-        return False
-    if name in PER_SUBJECT:
-        return PER_SUBJECT[name](value)
-    return name in ("kernel", "kernel_params", "energy")
+def _settings_per_subject(aligner: Any, n_subjects: int) -> dict[str, Any]:
+    """Return the settings that have one entry per subject, rather than one for all."""
+    found = {}
+    for name, value in aligner.get_params(deep=True).items():
+        kind = name.split("__")[-1]
+        if not isinstance(value, list | tuple) or len(value) != n_subjects:
+            continue
+        if kind in PER_SUBJECT:
+            if PER_SUBJECT[kind](value):
+                found[name] = value
+        elif kind in ("kernel", "kernel_params", "energy"):
+            found[name] = value
+    return found
 
 
 def _voxel_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
-    """Return where one subject's voxels lie, as settings of a piecewise aligner.
-
-    Only settings that have an entry per subject; others hold for all subjects.
-    """
+    """Return where one subject's voxels lie, as settings of a piecewise aligner."""
     if not isinstance(aligner, BaseAligner) or takes_bases(aligner):
         return {}
-    params = aligner.get_params(deep=False)
-    return {
-        name: params[name][i]
-        for name in PER_SUBJECT
-        if _is_per_subject(name, params.get(name), n_subjects)
-    }
+    lists = _settings_per_subject(aligner, n_subjects)
+    return {name: value[i] for name, value in lists.items() if name in PER_SUBJECT}

@@ -4,7 +4,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,10 +40,6 @@ from brainweave.evaluation.metrics import (
 from brainweave.evaluation.permutation import LabelOrders
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.study.study import Study
-
-__all__ = ["Classification", "Matching", "Measure", "Reconstruction", "ScoringContext"]
-
-PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row
 
 
 class Clock:
@@ -84,13 +80,6 @@ class ScoringContext:
     draw: int  # seed of permutations; the same for all folds
     seed: int | None = None  # for estimators that have no random_state
     n_jobs: int | None = 1  # folds at a time; with 1 each is yielded once it is scored
-    tick: Callable[[], None] | None = None  # called after each step, for progress
-
-    def advance(self, steps: int = 1) -> None:
-        """Report that so many steps are done."""
-        for _ in range(steps):
-            if self.tick is not None:
-                self.tick()
 
 
 Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
@@ -104,9 +93,6 @@ class Measure(Protocol):
 
     def check(self, split: SplitStudy) -> None:
         """Refuse a study that cannot be scored, before anything is aligned."""
-
-    def n_steps(self) -> int:
-        """Return how many steps of progress a fold takes."""
 
     def folds(
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
@@ -130,23 +116,11 @@ def copy_with_seed(estimator: Any, random_state: int | None) -> Any:
 class Classification:
     """Accuracy of a classifier on the subjects that were left out.
 
-    Parameters
-    ----------
-    classifier : scikit-learn classifier, or a name, optional
-        As in :func:`between_subject_classification`.
-    n_permutations : int, default=0
-        How often to permute the labels.
-    beside : scikit-learn classifier, or a name, optional
-        Another classifier for the same folds, whose accuracy is recorded as
-        ``beside_score``; None where it cannot be trained.
+    The parameters are those of :func:`between_subject_classification`.
     """
 
-    def __init__(
-        self, classifier: Any = None, n_permutations: int = 0, beside: Any = None
-    ) -> None:
+    def __init__(self, classifier: Any = None, n_permutations: int = 0) -> None:
         self.classifier = make_classifier(classifier)
-        if beside is not None:
-            self.beside = make_classifier(beside)
         self.n_permutations = check_int(
             "n_permutations", n_permutations, minimum=0, owner="the evaluation"
         )
@@ -159,32 +133,21 @@ class Classification:
                 f"{split.categories}. Pass y, or a study with labels."
             )
 
-    def n_steps(self) -> int:
-        """Return the steps of a fold: the true labels, and blocks of permuted ones."""
-        return 1 + len(_blocks(self.n_permutations, PERMUTATION_BLOCK))
-
     def folds(
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        codes, orders = _codes(split, batch[0].half), None
+        codes, orders = coded_labels(split, batch[0].half), None
         if self.n_permutations:
             orders = _label_orders(split, batch[0], codes, context.draw)
         with context.clock("classify"):
-            prepared = [
-                prepare_tasks(
-                    batch[0].features,
-                    codes,
-                    split.ids,
-                    copy_with_seed(chosen, context.seed),
-                )
-                for chosen in (self.classifier, getattr(self, "beside", None))
-                if chosen is not None
-            ]
-            make_task, classifier = prepared[0]
+            seeded = copy_with_seed(self.classifier, context.seed)
+            make_task, classifier = prepare_tasks(
+                batch[0].features, codes, split.ids, seeded
+            )
         at_a_time = 1 if context.n_jobs == 1 else len(batch)
-        for numbers in _blocks(len(batch), at_a_time):
-            folds = [batch[i] for i in numbers]
+        for start in range(0, len(batch), at_a_time):
+            folds = batch[start : start + at_a_time]
             with context.clock("classify"):
                 tasks = [make_task(fold) for fold in folds]
                 answers = map_subjects(
@@ -192,52 +155,25 @@ class Classification:
                     tasks,
                     n_jobs=context.n_jobs,
                 )
-                context.advance(len(folds))
-            hits = self._permute(folds, tasks, classifier, orders, context)
+            hits: list[list[int]] = [[] for _ in folds]
+            if orders is not None:
+                with context.clock("permute"):
+                    hits = map_subjects(
+                        lambda task, fold: permuted_hits(
+                            task, classifier, fold, orders, self.n_permutations
+                        ),
+                        tasks,
+                        folds,
+                        n_jobs=context.n_jobs,
+                    )
             for i, (fold, task) in enumerate(zip(folds, tasks, strict=True)):
                 predicted, used = answers[i]
                 record = _classification_record(task, predicted, len(split.categories))
-                for make_other, other in prepared[1:]:
-                    with context.clock("classify"):
-                        record["beside_score"] = _score_of(make_other(fold), other)
                 if orders is not None:
                     record["permuted_hits"] = hits[i]
                     record["n_orders"] = orders.n_orders
                     record["halves_are"] = _how_halves_are(split, fold)
                 yield fold, record | used
-
-    def _permute(
-        self,
-        folds: list[AlignedFold],
-        tasks: list[Task],
-        classifier: Any,
-        orders: LabelOrders | None,
-        context: ScoringContext,
-    ) -> list[list[int]]:
-        """Return, for each fold, the hits under each permutation."""
-        hits: list[list[int]] = [[] for _ in folds]
-        for numbers in _blocks(self.n_permutations, PERMUTATION_BLOCK):
-            with context.clock("permute"):
-                new = map_subjects(
-                    lambda task, fold, numbers=numbers: permuted_hits(
-                        task, classifier, fold, orders, numbers
-                    ),
-                    tasks,
-                    folds,
-                    n_jobs=context.n_jobs,
-                )
-                for so_far, more in zip(hits, new, strict=True):
-                    so_far.extend(more)
-                context.advance(len(folds))
-        return hits
-
-
-def _score_of(task: Task, classifier: Any) -> float | None:
-    try:
-        predicted, _ = run_task(task, classifier)
-    except InputError:  # LIBSVM finds no finite boundary
-        return None
-    return float(np.mean(predicted == np.concatenate(task.test_codes)))
 
 
 def _classification_record(
@@ -298,10 +234,6 @@ class _SubjectBySubject:
         for part in split.splits:
             _check_locked(part.scored)
 
-    def n_steps(self) -> int:
-        """Return the steps of a fold."""
-        return 1
-
     def folds(
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
@@ -319,7 +251,6 @@ class _SubjectBySubject:
                     [others] * len(fold.test),
                     n_jobs=context.n_jobs,
                 )
-                context.advance()
             means = [float(np.nanmean(values)) for values in found]
             n_samples = scored.subjects[0].n_samples
             record = {
@@ -345,10 +276,7 @@ class _SubjectBySubject:
 class Matching(_SubjectBySubject):
     """Share of the time segments of left-out subjects that find themselves in others.
 
-    Parameters
-    ----------
-    window, step : int
-        As in :func:`brainweave.time_segment_matching`.
+    The parameters are those of :func:`brainweave.time_segment_matching`.
     """
 
     def __init__(self, window: int = 9, step: int = 1) -> None:
@@ -370,10 +298,7 @@ class Matching(_SubjectBySubject):
 class Reconstruction(_SubjectBySubject):
     """How well the voxels of left-out subjects are predicted from the others.
 
-    Parameters
-    ----------
-    score : {"correlation", "r2"}, default="correlation"
-        As in :func:`brainweave.reconstruction_score`.
+    `score` is that of :func:`brainweave.reconstruction_score`.
     """
 
     def __init__(self, score: str = "correlation") -> None:
@@ -386,7 +311,7 @@ class Reconstruction(_SubjectBySubject):
         return reconstruction_score(to_numpy(samples), predicted, score=self.score)
 
 
-def _codes(split: SplitStudy, part: int) -> list[Codes]:
+def coded_labels(split: SplitStudy, part: int) -> list[Codes]:
     """Return numbers for the categories of the scored samples of every subject."""
     code_of = {category: code for code, category in enumerate(split.categories)}
     return [
@@ -397,25 +322,17 @@ def _codes(split: SplitStudy, part: int) -> list[Codes]:
     ]
 
 
-def _blocks(size: int, length: int) -> list[range]:
-    return [range(s, min(s + length, size)) for s in range(0, size, length)]
-
-
 def _check_locked(scored: Study) -> None:
     first = scored.subjects[0]
     for subject in scored:
-        if subject.n_samples != first.n_samples:
-            raise InputError(
-                f"Subject {subject.id!r} has {subject.n_samples} scored samples, "
-                f"{first.id!r} has {first.n_samples}. This score compares subjects "
-                "sample by sample: keep the stimuli that all have, in one order."
-            )
-        for what, shown in (("labels", "categories"), ("stimuli", "stimuli")):
+        for what in ("n_samples", "labels", "stimuli"):
             own, known = getattr(subject, what), getattr(first, what)
             if own is None or known is None or np.array_equal(own, known):
                 continue
+            shown = {"n_samples": f"{own} samples", "labels": "other categories"}
             raise InputError(
-                f"The scored samples of subject {subject.id!r} show other {shown} "
-                f"than those of {first.id!r} in the same rows. This score compares "
-                "subjects sample by sample: bring them into one order."
+                f"The scored samples of subject {subject.id!r} differ from those of "
+                f"{first.id!r} ({shown.get(what, 'other stimuli')}). This compares "
+                "subjects sample by sample: keep the stimuli that all have, in one "
+                "order."
             )

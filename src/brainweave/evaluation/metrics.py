@@ -1,8 +1,4 @@
-"""Scores of shared features and of reconstructed voxels: numerics on arrays.
-
-Does a stretch of time in one subject resemble the same stretch in the others, do
-features go together over subjects, and do the others predict a subject's voxels?
-"""
+"""Scores of shared features and of reconstructed voxels: numerics on arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -246,14 +242,11 @@ def _time_locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
     arrays = [to_numpy(s).astype(np.float64) for s in entries]
     first = arrays[0].shape
     for i, array in enumerate(arrays):
-        if array.ndim != 2:
+        if array.ndim != 2 or array.shape != first:
             raise InputError(
-                f"Subject {i} must be samples x features; got shape {array.shape}."
-            )
-        if array.shape != first:
-            raise InputError(
-                f"{owner} compares sample by sample: subject {i} has shape "
-                f"{array.shape}, subject 0 has {first}. Use the same stimuli for all."
+                f"{owner} compares samples x features row by row: subject {i} has "
+                f"shape {array.shape}, subject 0 has {first}. Use the same stimuli for "
+                "all."
             )
         if not np.isfinite(array).all():
             raise InputError(f"Subject {i} has NaN or infinite features.")

@@ -1,15 +1,12 @@
 """p-values of classification: what is permuted, and what it is compared with.
 
-If the labels of the scored samples say nothing of them, any other order of a subject's
-labels is as likely as the true one. So each subject's labels are put into another
-order, the same wherever this subject trains or tests: the folds of two subjects, who
-train for each other, rise and fall together, and so must they under permutation. What
-moves is a block, neighbouring samples of one label, within its run: neighbours are
+Each subject's labels are put into another order, the same wherever this subject trains
+or tests, since the folds of subjects who train for each other rise and fall together.
+What moves is a block, neighbouring samples of one label, within its run: neighbours are
 alike also in noise.
 
 The alignment is not repeated. Where labels of one half align for the scores of the
-other, the scores of the halves depend on each other in a way that permuted ones do not.
-Each half then has a p-value of its own, and the two are combined by their Cauchy
+other, each half has a p-value of its own, and the two are combined by their Cauchy
 quantiles (Liu and Xie, 2020): uniform for halves that do not depend on each other and
 for halves that rise and fall together; between these, normal scores of any correlation
 have 5.4 % below .05 at most.
@@ -25,8 +22,6 @@ import numpy as np
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.labels import NO_LABEL
 
-__all__ = ["LabelOrders", "p_value", "permuted_means", "smallest_p"]
-
 Record = dict[str, Any]
 
 MOST_ORDERS = 1e15  # more are not counted
@@ -35,25 +30,8 @@ MOST_ORDERS = 1e15  # more are not counted
 class LabelOrders:
     """The orders in which the labels of the scored samples of a study may come.
 
-    Parameters
-    ----------
-    codes : list of ndarray
-        Coded labels of every subject's samples, in their order.
-    runs : list of ndarray or None
-        Their runs, if known.
-    key : list of int
-        Seeds all draws.
-
-    Attributes
-    ----------
-    n_orders : float
-        How many orders differ in more than the names of categories.
-
-    Examples
-    --------
-    >>> orders = LabelOrders([np.array([0, 0, 1, 1, 1])], [None], [0])
-    >>> sorted({tuple(orders.draw(0, number).tolist()) for number in range(9)})
-    [(0, 0, 1, 1, 1), (1, 1, 1, 0, 0)]
+    From the coded labels and the runs, if known, of every subject's samples; `key`
+    seeds all draws. `n_orders` differ in more than the names of categories.
     """
 
     def __init__(self, codes: list[Codes], runs: list[Any], key: list[int]) -> None:
@@ -155,12 +133,12 @@ def smallest_p(records: Sequence[Record]) -> float | None:
 def _units(records: Sequence[Record]) -> list[list[Record]]:
     """Return the records whose permuted scores depend on each other as the scores do.
 
-    Not those of halves that align for each other, nor of repetitions.
+    Not those of halves that align for each other.
     """
     units: dict[Any, list[Record]] = {}
     for r in records:
         half = r["half"] if r.get("halves_are") == "tied" else None
-        units.setdefault((r.get("repeat", 0), half), []).append(r)
+        units.setdefault(half, []).append(r)
     return list(units.values())
 
 

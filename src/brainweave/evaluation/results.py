@@ -6,11 +6,11 @@ come from memory or from a store.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,10 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
 from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
-from brainweave.persistence.codec import plain, problems_with
+from brainweave.persistence.codec import json_checksum, plain
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "INCIDENTAL",
-    "ClassificationResult",
-    "GridResult",
-    "SubjectScores",
-    "chance_level",
-    "is_complete",
-    "read_results",
-    "write_results",
-]
 
 Record = dict[str, Any]
 
@@ -49,9 +38,6 @@ _OF_A_FOLD = (
     "best_params",
     "n_components",
 )
-_LISTS = ("subject_scores", "best_params")  # told otherwise in tables
-_GROUP = ("study", "method", "protocol", "missing")
-_CELL = (*_GROUP, "repeat", "half", "fold")
 
 
 @dataclass(kw_only=True)
@@ -95,10 +81,9 @@ class ClassificationResult(_Scores):
         For each fold: ``half`` (which part aligned, from 0), ``fold`` (which group of
         subjects was left out), ``test_subjects``, ``accuracy``, ``subject_scores`` (the
         accuracy of each test subject), ``balanced_accuracy``, ``n_train``, ``n_test``,
-        ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of categories that it could
-        not separate, told apart by their means), ``best_params`` (of an aligner that
-        tunes itself), all None where they do not apply, and ``n_components`` (shared
-        features in use).
+        ``n_components`` (shared features in use), and, None where they do not apply,
+        ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of categories told apart by
+        their means) and ``best_params`` (of an aligner that tunes itself).
     categories : list
         The categories, sorted.
     confusion : ndarray of shape (n_categories, n_categories)
@@ -120,10 +105,11 @@ class ClassificationResult(_Scores):
     method : str
         Name of the aligner's class, such as "GDM".
     settings : dict of str to Any
-        The aligner's parameters in terms of JSON; see also :attr:`n_components`.
+        The aligner's parameters in terms of JSON.
     study : dict of str to Any
-        What was scored: ``name``, ``fingerprint`` (of the whole study; None where it is
-        not known), ``subjects`` (ids) and ``n_samples`` (id to number of samples).
+        What was scored: ``name``, ``fingerprint`` (None where it is not known),
+        ``subjects`` (ids), ``n_aligning`` and ``n_scored`` (samples per part and
+        subject).
     design : dict of str to Any
         How: ``leave_out``, ``classifier`` (its name), ``n_permutations``,
         ``random_state``, ``halves`` and ``match``; ``standardised_together`` ("run" or
@@ -142,17 +128,7 @@ class ClassificationResult(_Scores):
     def from_records(
         cls, records: Sequence[Record], *, categories: list[Any], **fields: Any
     ) -> Self:
-        """Make a result of the records of its folds, and what else is known.
-
-        Parameters
-        ----------
-        records : sequence of dict
-            One per fold.
-        categories : list
-            In the order of the confusion matrices.
-        **fields
-            The other fields: method, protocol, seconds, settings, study and design.
-        """
+        """Make a result of the records of its folds, and its other fields."""
         folds = [
             {
                 **{k: r[k] for k in ("half", "fold", "test_subjects")},
@@ -190,10 +166,7 @@ class ClassificationResult(_Scores):
         """Name of the classifier."""
         return str(self.design.get("classifier", ""))
 
-    @property
-    def chance_is(self) -> str:
-        """Which chance it is, in words."""
-        return "the most frequent category"
+    chance_is: ClassVar[str] = "the most frequent category"
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per fold."""
@@ -202,41 +175,22 @@ class ClassificationResult(_Scores):
         frame = pd.DataFrame(self.folds).assign(chance=self.chance)
         frame["test_subjects"] = frame["test_subjects"].map(", ".join)
         frame["subject_scores"] = [
-            ""
-            if fold.get("subject_scores") is None
-            else ", ".join(f"{score:.4g}" for score in fold["subject_scores"])
+            ", ".join(f"{score:.4g}" for score in fold.get("subject_scores") or ())
             for fold in self.folds
         ]
-        frame.insert(0, "method", self.method)
-        frame.insert(1, "protocol", self.protocol)
-        frame.insert(2, "classifier", self.classifier)
+        for number, name in enumerate(("method", "protocol", "classifier")):
+            frame.insert(number, name, getattr(self, name))
         return frame
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the result to a JSON file, and its table of folds beside it.
-
-        Parameters
-        ----------
-        path : path
-            The JSON file; the table has the same name, ending in ``.tsv``.
-        """
+        """Write the result to a JSON file, and its table of folds beside it (.tsv)."""
         write_results(path, {self.method: self})
         table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
         write_text(Path(path).with_suffix(".tsv"), table)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "ClassificationResult":
-        """Read a result from a JSON file that :meth:`save` wrote.
-
-        Parameters
-        ----------
-        path : path
-            The file. A damaged file, or one with several results, is refused.
-
-        Returns
-        -------
-        ClassificationResult
-        """
+        """Read a result that :meth:`save` wrote; refuse a damaged file."""
         results, _ = read_results(path)
         if len(results) != 1:
             raise InputError(
@@ -338,13 +292,7 @@ class SubjectScores(_Scores):
 
 
 class GridResult:
-    """All cells of a grid.
-
-    Parameters
-    ----------
-    records : iterable of dict
-        One per cell, in the order of the grid.
-    """
+    """All folds of a grid: one record each, in the order of the grid."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = list(records)
@@ -353,50 +301,44 @@ class GridResult:
         return len(self.records)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy table with one row per cell.
+        """Return a tidy table with one row per fold.
 
-        Settings that vary are columns ``param_<name>``; ``error`` says why a cell has
-        no score.
+        Tags of the grids are columns; ``error`` says why a fold has no score.
         """
-        return _frame(map(_row, self.records), by=_CELL)
+        import pandas as pd
 
-    def summary(self) -> "pd.DataFrame":
-        """Return one row per study, method, setting, protocol and share missing.
+        rows = []
+        for r in self.records:
+            row = {k: v for k, v in r.items() if not isinstance(v, dict | list)}
+            row["test_subjects"] = ", ".join(r["test_subjects"])
+            row["warnings"] = " | ".join(r["warnings"])
+            row["seconds"] = round(sum(r["seconds"].values()), 4)
+            rows.append({**row, **r["tags"], **r["versions"]})
+        return pd.DataFrame(rows)
 
-        ``mean`` and ``std`` are over folds and repetitions (divided by their number);
-        ``p_value`` comes from permutations, if there were any; ``error`` is the first
-        reason why a cell failed.
+    def result_of(self, method: str, protocol: str) -> ClassificationResult | str:
+        """Return the result of a method, or why it has none.
+
+        What failed in any fold has no result: a mean over some folds is not comparable
+        with one over all.
         """
-        return _frame(map(_summary, self._groups()), by=_GROUP)
-
-    def classifications(self) -> list[tuple[str, str, ClassificationResult | str]]:
-        """Return method, protocol, and the result or why there is none, of all groups.
-
-        Under the names that the grid gives to its methods. What failed in any fold has
-        no result: a mean over some folds is not comparable with one over all.
-        """
-        found: list[tuple[str, str, ClassificationResult | str]] = []
-        for records in self._groups():
-            first = records[0]
-            group = first["method"], first["protocol"]
-            if error := _first_error(records):
-                found.append((*group, error))
-                continue
-            stages = dict.fromkeys(stage for r in records for stage in r["seconds"])
-            seconds = {
-                stage: sum(r["seconds"].get(stage, 0.0) for r in records)
-                for stage in stages
-            }
-            seconds["total"] = sum(seconds.values())
-            result = ClassificationResult.from_records(
-                records,
-                categories=first["categories"],
-                protocol=first["protocol"],
-                seconds=seconds,
-                **first["about"],
-            )
-            found.append((*group, result))
-        return found
+        group = (method, protocol)
+        records = [r for r in self.records if (r["method"], r["protocol"]) == group]
+        for r in records:
+            if r["error"]:
+                return str(r["error"])
+        seconds: dict[str, float] = {}
+        for r in records:
+            for stage, spent in r["seconds"].items():
+                seconds[stage] = seconds.get(stage, 0.0) + spent
+        seconds["total"] = sum(seconds.values())
+        return ClassificationResult.from_records(
+            records,
+            categories=records[0]["categories"],
+            protocol=protocol,
+            seconds=seconds,
+            **records[0]["about"],
+        )
 
     def warnings_of(self, method: str) -> list[str]:
         """Return the warnings of a method, each once, without their categories."""
@@ -404,114 +346,9 @@ class GridResult:
         texts = (text for warned in own for text in warned)
         return list(dict.fromkeys(t.partition(": ")[2] for t in texts))
 
-    def _groups(self) -> list[list[Record]]:
-        groups: dict[tuple[Any, ...], list[Record]] = {}
-        for record in self.records:
-            varied = repr(sorted(record["params"].items(), key=str))
-            key = (*(record[k] for k in _GROUP), varied)
-            groups.setdefault(key, []).append(record)
-        return list(groups.values())
-
-    def write_csv(self, path: Path) -> None:
-        """Write the table of cells; a reader never sees half of it."""
-        write_text(path, self.to_frame().to_csv(index=False))
-
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
         return f"GridResult({len(self.records)} cells, {failed} failed)"
-
-
-def is_complete(record: Record, name: str) -> bool:
-    """Whether a record is of this cell, and has all columns of the tables."""
-    wanted = (*_CELL, "error", "seconds", "warnings", "peak_mb", "versions", "about")
-    if record.get("name") != name or any(key not in record for key in wanted):
-        return False
-    return bool(record["error"]) or isinstance(record.get("score"), int | float)
-
-
-def _frame(rows: Iterable[Record], by: Sequence[str]) -> "pd.DataFrame":
-    """Sort rows by what varies: numbers by size, all else by its text."""
-    import pandas as pd
-
-    frame = pd.DataFrame(rows)
-    if frame.empty:
-        return frame
-    params = sorted(c for c in frame.columns if c.startswith("param_"))
-    return frame.sort_values(
-        [*by, *params],
-        kind="stable",
-        key=lambda column: column.map(str) if column.dtype == object else column,
-        ignore_index=True,
-    )
-
-
-def _head(record: Record, names: Sequence[str]) -> Record:
-    varied = {f"param_{k}": v for k, v in record["params"].items()}
-    return {**{name: record[name] for name in names}, **varied}
-
-
-def _row(record: Record) -> Record:
-    best = record.get("best_params")
-    return {
-        **_head(record, _CELL),
-        "test_subjects": ", ".join(record["test_subjects"]),
-        "classifier": _classifier_of(record),
-        "score": record.get("score"),
-        **{k: record.get(k) for k in _OF_A_FOLD if k not in _LISTS},
-        "chance": None if record["error"] else chance_level([record]),
-        "best_params": "" if best is None else str(best),
-        "error": record["error"],
-        "warnings": " | ".join(record["warnings"]),
-        "seconds": round(sum(record["seconds"].values()), 4),
-        "prepared_seconds": record.get("prepared_seconds"),
-        "peak_mb": record["peak_mb"],
-        "seed": record["seed"],
-        **record["versions"],
-        "finished": record["finished"],
-        "cell": record["name"],
-    }
-
-
-def _summary(records: list[Record]) -> Record:
-    good = [r for r in records if not r["error"]]
-    scores = np.array([r["score"] for r in good] or [np.nan])
-    balanced = [r["balanced_accuracy"] for r in good if "balanced_accuracy" in r]
-    warned = dict.fromkeys(text for r in records for text in r["warnings"])
-    return {
-        **_head(records[0], _GROUP),
-        "classifier": _classifier_of(records[0]),
-        "n_folds": len(records),
-        "n_failed": len(records) - len(good),
-        "mean": float(scores.mean()),
-        "std": float(scores.std()),
-        "balanced_accuracy": float(np.mean(balanced)) if balanced else np.nan,
-        **_beside(good),
-        "chance": chance_level(good),
-        "p_value": p_value(good),
-        "seconds": round(sum(sum(r["seconds"].values()) for r in records), 3),
-        "peak_mb": max(r["peak_mb"] for r in records),
-        "error": _first_error(records),
-        "warnings": " | ".join(warned),
-    }
-
-
-def _classifier_of(record: Record) -> str | None:
-    design: Record = record["about"].get("design", {})
-    return design.get("classifier")
-
-
-def _beside(records: list[Record]) -> Record:
-    """Return mean and deviation of another classifier, if all folds have its score."""
-    scores = [r["beside_score"] for r in records if "beside_score" in r]
-    if not scores:
-        return {}
-    if None in scores:
-        return {"beside_mean": np.nan, "beside_std": np.nan}
-    return {"beside_mean": float(np.mean(scores)), "beside_std": float(np.std(scores))}
-
-
-def _first_error(records: Sequence[Record]) -> str:
-    return next((r["error"] for r in records if r["error"]), "")
 
 
 def chance_level(records: Sequence[Record]) -> float:
@@ -537,23 +374,13 @@ def write_results(
     results: Mapping[str, ClassificationResult],
     errors: Mapping[str, str] | None = None,
 ) -> None:
-    """Write results by name, and the errors of methods without one, as JSON.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    results : mapping of str to ClassificationResult
-        By the names of their methods.
-    errors : mapping of str to str, optional
-        Why other methods have no result.
-    """
+    """Write results by name, and the errors of methods without one, as JSON."""
     document = {
         "format": FORMAT,
         "brainweave": __version__,
         "results": {
             name: {
-                **plain({k: getattr(r, k) for k in _RESULT_FIELDS}, other=str),
+                **plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str),
                 "mean": r.mean,
                 "std": r.std,
             }
@@ -561,113 +388,33 @@ def write_results(
         },
         "errors": dict(errors or {}),
     }
+    document["checksum"] = json_checksum(document)
     write_text(Path(path), json.dumps(document, indent=1) + "\n")
 
 
 def read_results(
     path: str | PathLike[str],
 ) -> tuple[dict[str, ClassificationResult], dict[str, str]]:
-    """Read a file that :func:`write_results` wrote; refuse any other content.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    results : dict of str to ClassificationResult
-    errors : dict of str to str
-    """
+    """Read results and errors that :func:`write_results` wrote; refuse all else."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+        if document.get("format") != FORMAT:
             raise ValueError("its 'format' is another")
-        _check_fields(document, {"results": dict, "errors": dict}, "the file")
-        errors = {str(name): str(text) for name, text in document["errors"].items()}
-        found = {name: _from_json(v) for name, v in document["results"].items()}
+        if document.pop("checksum") != json_checksum(document):
+            raise ValueError("its checksum is wrong")
+        found = {}
+        for name, values in document["results"].items():
+            for told in ("mean", "std"):  # for people; they follow from the scores
+                del values[told]
+            for array in ("scores", "permutation_scores"):
+                values[array] = np.array(values[array], dtype=np.float64)
+            values["confusion"] = np.array(values["confusion"], dtype=np.intp)
+            found[name] = ClassificationResult(**values)
+        return found, document["errors"]
     except FileNotFoundError:
         raise InputError(f"There is no file {str(path)!r} with results.") from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise InputError(
-            f"{str(path)!r} does not hold results of a comparison, or is damaged: "
-            f"{error}. Run the comparison again."
+            f"{str(path)!r} does not hold results of a comparison, or is damaged "
+            f"({error}). Run the comparison again."
         ) from None
-    return found, errors
-
-
-def _from_json(values: Any) -> ClassificationResult:
-    """Make a result of JSON values; raise a ValueError if they do not fit together."""
-    _check_fields(values, _RESULT_FIELDS, "a result")
-    given = {name: values.get(name) for name in _RESULT_FIELDS}
-    accuracies = [fold["accuracy"] for fold in given["folds"]]
-    if not accuracies or given["scores"] != accuracies:
-        raise ValueError("'scores' are not those of 'folds'")
-    n = len(given["categories"])
-    if n == 0 or [len(row) for row in given["confusion"]] != [n] * n:
-        raise ValueError("'confusion' does not fit 'categories'")
-    for name in ("scores", "permutation_scores"):
-        given[name] = np.array(given[name], dtype=np.float64)
-    given["confusion"] = np.array(given["confusion"], dtype=np.intp)
-    return ClassificationResult(**given)
-
-
-def _check_fields(values: Any, fields: Mapping[str, Any], what: str) -> None:
-    if not isinstance(values, dict):
-        raise ValueError(f"{what} is not an object")
-    for name, problem in problems_with(values, fields):
-        raise ValueError(f"{name!r} of {what} {problem}")
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 2**53
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**53
-
-
-def _is_share(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
-
-
-def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or holds(value)
-
-
-def _is_fold(value: Any) -> bool:
-    _check_fields(value, _FOLD_FIELDS, "a fold")
-    return True
-
-
-# what the values of a fold and of a result must be: a type, a check, or a list of such
-_FOLD_FIELDS: dict[str, Any] = {
-    "half": _is_count,
-    "fold": _is_count,
-    "n_train": _is_count,
-    "n_test": _is_count,
-    "test_subjects": [str],
-    "accuracy": _is_share,
-    "subject_scores?": [_is_share],
-    "balanced_accuracy": _is_share,
-    "nu": _or_none(_is_number),
-    "n_by_means": _or_none(_is_count),
-    "n_components": _or_none(_is_count),
-    "best_params?": dict,
-}
-_RESULT_FIELDS: dict[str, Any] = {
-    "scores": [_is_share],
-    "confusion": [[_is_count]],
-    "permutation_scores": [_is_number],
-    "folds": [_is_fold],
-    "categories": [lambda value: isinstance(value, str | int | float)],
-    "protocol": str,
-    "method": str,
-    "seconds": lambda v: isinstance(v, dict) and all(map(_is_number, v.values())),
-    "chance": _is_share,
-    "p_value": _or_none(_is_share),
-    "smallest_p": _or_none(_is_share),
-    "settings": dict,
-    "study": dict,
-    "design": dict,
-}

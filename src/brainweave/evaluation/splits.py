@@ -1,9 +1,8 @@
 """Divide a study into samples that align and samples that are scored.
 
-A :class:`Split` holds one such division and keeps what costs a pass over voxels: the
-bases of the subjects, per kernel, and the products of the scored samples with them.
-Every fold, energy, number of components, graph and method that is evaluated on the same
-split uses them again.
+A :class:`Split` keeps what costs a pass over voxels: the bases of the subjects and the
+products of the scored samples with them. Every method and setting that is evaluated on
+the same split uses them again.
 """
 
 import logging
@@ -37,43 +36,17 @@ from brainweave.study.study import Study, Subject
 
 logger = logging.getLogger(__name__)
 
-__all__ = [
-    "Split",
-    "SplitStudy",
-    "as_study",
-    "half_masks",
-    "match_study",
-    "refuse_aligned",
-    "select_samples",
-    "split_study",
-    "subject_folds",
-]
-
 Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
 
 
 class Split:
-    """One division of a study, and the bases and products computed for it so far.
+    """Samples that align and other samples of the same subjects that are scored.
 
-    Parameters
-    ----------
-    aligning : Study
-        The samples that align.
-    scored : Study
-        Other samples of the same subjects, in the same order.
-    name : str
-        Name of the split in tables.
-    of_grams : bool, default=False
-        Whether samples are rows of Gram matrices: of the aligning samples with
-        themselves, and of the scored with the aligning ones. No voxel is read then, and
-        aligners must have ``kernel="precomputed"``.
+    Keeps the bases and products that were computed for them so far.
     """
 
-    def __init__(
-        self, aligning: Study, scored: Study, *, name: str, of_grams: bool = False
-    ) -> None:
-        self.aligning, self.scored, self.name = aligning, scored, name
-        self.of_grams = of_grams
+    def __init__(self, aligning: Study, scored: Study) -> None:
+        self.aligning, self.scored = aligning, scored
         self.clear()
 
     @property
@@ -105,15 +78,17 @@ class Split:
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
-            what, expected, found = "categories", first.labels, subject.labels
-            if expected is None or found is None:
-                what, expected, found = "stimuli", first.stimuli, subject.stimuli
+            what = "labels"
+            if first.labels is None or subject.labels is None:
+                what = "stimuli"
+            expected, found = getattr(first, what), getattr(subject, what)
             if expected is None or found is None or len(expected) != len(found):
                 continue  # the aligner itself refuses other numbers of samples
             if not np.array_equal(found, expected):
+                shown = "categories" if what == "labels" else "stimuli"
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
-                    f"aligning samples of subject {subject.id!r} show other {what} "
+                    f"aligning samples of subject {subject.id!r} show other {shown} "
                     f"than those of {first.id!r} in the same rows. Pass "
                     "match='truncate' to reorder them by category, or use GDM with "
                     "graph='labels'."
@@ -135,46 +110,33 @@ class Split:
     def bases_for(
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
     ) -> list[SubjectBasis]:
-        """Return the bases of some subjects with the kernel and energy of an aligner.
-
-        New ones are made by functions that return them: a worker may be another
-        process, whose memory is not ours.
-        """
+        """Return the bases of some subjects, as an aligner wants them."""
         standardize = aligner.get_params(deep=False).get("standardize", True)
         settings = aligner.basis_settings(self.n_subjects)
         keys = {i: (i, settings[i][0], standardize) for i in who}
-        energy = {i: settings[i][1] for i in who}
-        full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
+        full = {i: aligner._needs_eigenbasis or settings[i][1] < 1 for i in who}
         new = [
             i
             for i in who
             if (basis := self._bases.get(keys[i])) is None
             or (full[i] and not basis.is_decomposed)
         ]
-        logger.debug(
-            "%s: %d bases are made, %d used again",
-            type(aligner).__name__,
-            len(new),
-            len(who) - len(new),
-        )
-        made = map_subjects(
-            _make_basis,
-            [self._recipe(*keys[i]) for i in new],
-            [full[i] for i in new],
-            n_jobs=n_jobs,
-        )
+        told = type(aligner).__name__, len(new), len(who) - len(new)
+        logger.debug("%s: %d bases are made, %d used again", *told)
+        recipes = [self._recipe(*keys[i]) for i in new]
+        made = map_subjects(_make_basis, recipes, [full[i] for i in new], n_jobs=n_jobs)
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
-        bases = {i: self._bases[keys[i]] for i in who}
-        return [
-            basis if energy[i] == basis.energy else basis.cut(energy[i])
-            for i, basis in bases.items()
-        ]
+        cut = []
+        for i in who:
+            basis, energy = self._bases[keys[i]], settings[i][1]
+            cut.append(basis if energy == basis.energy else basis.cut(energy))
+        return cut
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         """Return what makes a basis, from the voxels or from a basis that is there."""
-        if kernel.name == "precomputed" and not self.of_grams:
+        if kernel.name == "precomputed":
             raise InputError(
                 "kernel='precomputed' cannot be evaluated: a Gram matrix cannot be "
                 "split into halves. Pass the samples and a kernel."
@@ -182,7 +144,7 @@ class Split:
         known = {
             k: b for (j, k, s), b in self._bases.items() if (j, s) == (i, standardize)
         }
-        if known and not self.of_grams:
+        if known:
             nearest = known.get(kernel, next(iter(known.values())))
             return partial(nearest.with_kernel, kernel)
         subject = self.aligning.subjects[i]
@@ -200,16 +162,13 @@ class Split:
     # -- scored samples ----------------------------------------------------------------
 
     def map_scored(
-        self, maps: list[SubjectMap], *, n_jobs: int | None = None
+        self, maps: list[Any], *, from_bases: bool, n_jobs: int | None = None
     ) -> list[Matrix]:
-        """Map the scored samples of all, without their voxels where possible."""
-        shared = {
-            i: m
-            for i, m in enumerate(maps)
-            if isinstance(m, BasisMap) and self._has_read(i, m.basis)
-        }
-        bases = [m.basis for m in shared.values()]
-        self._read_scored(list(shared), bases, n_jobs=n_jobs)
+        """Map the scored samples of all; maps `from_bases` of this split read none."""
+        shared = [
+            i for i, m in enumerate(maps) if from_bases and isinstance(m, BasisMap)
+        ]
+        self._read_scored(shared, [maps[i].basis for i in shared], n_jobs=n_jobs)
         rest = [i for i in range(len(maps)) if i not in shared]
         read = map_subjects(
             _transformed,
@@ -219,22 +178,11 @@ class Split:
             n_jobs=n_jobs,
         )
         features = dict(zip(rest, read, strict=True))
-        for i, m in shared.items():
+        for i in shared:
+            m = maps[i]
             mixing = m._weight_mixing() if m.mixing is None else m.mixing
             features[i] = np.asarray(self._kernel_of(i, m.basis) @ mixing)
         return [features[i] for i in range(len(maps))]
-
-    def _has_read(self, i: int, basis: SubjectBasis) -> bool:
-        """Whether a basis comes from this split's pass over the voxels of subject i.
-
-        By value, too: a basis that another process worked on is a copy.
-        """
-        return any(
-            j == i
-            and s == basis.standardize
-            and (known.mean is basis.mean or np.array_equal(known.mean, basis.mean))
-            for (j, _, s), known in self._bases.items()
-        )
 
     def _name_of(self, i: int) -> str:
         return f"subject {self.scored.subjects[i].id!r} (scored samples)"
@@ -246,28 +194,25 @@ class Split:
         new = [
             (i, basis)
             for i, basis in zip(who, bases, strict=True)
-            if (i, basis.kernel, basis.standardize) not in self._kernels
+            if basis.kernel.from_products
             and (i, basis.standardize) not in self._products
         ]
         found = map_subjects(
-            _products_or_kernel,
+            SubjectBasis.products_with,
             [basis.without_matrices() for _, basis in new],
             [self.scored.subjects[i].samples for i, _ in new],
             [self._name_of(i) for i, _ in new],
             n_jobs=n_jobs,
         )
-        for (i, basis), products in zip(new, found, strict=True):
-            if isinstance(products, SampleProducts):
-                self._products[i, basis.standardize] = products
-            else:
-                self._kernels[i, basis.kernel, basis.standardize] = products
+        keys = [(i, basis.standardize) for i, basis in new]
+        self._products.update(zip(keys, found, strict=True))
 
     def _kernel_of(self, i: int, basis: SubjectBasis) -> Matrix:
         key = (i, basis.kernel, basis.standardize)
         if key not in self._kernels:
-            known = self._products.get((i, basis.standardize))
-            with_samples = known is None or not basis.kernel.from_products
-            other = self.scored.subjects[i].samples if with_samples else known
+            other: Any = self.scored.subjects[i].samples
+            if basis.kernel.from_products:
+                other = self._products[i, basis.standardize]
             self._kernels[key] = basis.kernel_to(other, self._name_of(i))
         return self._kernels[key]
 
@@ -285,13 +230,6 @@ def _make_basis(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
     return basis
 
 
-def _products_or_kernel(basis: SubjectBasis, samples: Any, name: str) -> Any:
-    """Return products that serve every kernel, or the kernel that needs the samples."""
-    if basis.kernel.from_products:
-        return basis.products_with(samples, name)
-    return basis.kernel_to(samples, name)
-
-
 def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:
     called = {"name": name} if isinstance(fitted, SubjectMap) else {}
     return to_numpy(fitted.transform(samples, **called))
@@ -300,23 +238,15 @@ def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:
 class SplitStudy:
     """A study divided for evaluation, with the work that evaluations share.
 
-    Made by :func:`split_study`; every function of this package that takes a study takes
-    this instead, so that several methods, energies or protocols share one pass over the
-    voxels.
-
-    Parameters
-    ----------
-    splits : sequence of Split
-        Each aligns with some samples and scores others.
-    name : str, default=""
-        Name of the study.
-    fingerprint : str, optional
-        Of the study before it was divided; None if it is not known.
-    design : dict of str to Any, optional
-        How it was divided: ``halves`` and ``match``.
+    Made by :func:`split_study`; every evaluation takes it in place of a study, so that
+    several methods, energies or protocols share one pass over the voxels.
 
     Attributes
     ----------
+    splits : list of Split
+        Each aligns with some samples and scores others.
+    design : dict of str to Any
+        How the study was divided: ``halves`` and ``match``.
     ids : list of str
         The subjects.
     categories : list
@@ -358,12 +288,6 @@ class SplitStudy:
             "n_scored": [[s.n_samples for s in p.scored] for p in self.splits],
         }
 
-    def with_splits(self, splits: Sequence[Split]) -> "SplitStudy":
-        """Return the same study with other splits."""
-        return SplitStudy(
-            splits, name=self.name, fingerprint=self.fingerprint, design=self.design
-        )
-
     def clear(self) -> None:
         """Forget all bases and products, to free their memory."""
         for split in self.splits:
@@ -398,9 +322,8 @@ def split_study(
         :meth:`brainweave.Study.split_halves`); or one mask per subject, True for the
         first half. Each half aligns once and is scored once.
     align : list of Study, or of lists of arrays, optional
-        Separate samples of the same subjects to align with, such as three thirds of a
-        movie; each aligns once, and all samples of `study` are scored. `halves` is then
-        not used.
+        Separate samples of the same subjects to align with, such as thirds of a movie;
+        each aligns once, all samples of `study` are scored, and `halves` is not used.
     match : {"truncate", "average", "intersect"}, optional
         Make the aligning samples correspond row by row, for methods that need them
         locked in time; see :func:`brainweave.match_samples`. "intersect" goes by the
@@ -431,27 +354,31 @@ def split_study(
     design: dict[str, Any] = {"match": match}
     if align is not None:
         design["halves"] = "align"
-        pairs = _pairs_with_separate_samples(
-            whole, align, named=isinstance(study, Study)
-        )
+        parts = _aligning_parts(whole, align, named=isinstance(study, Study))
+        splits = [Split(part, whole) for part in parts]
     else:
         design["halves"] = halves if isinstance(halves, str) else "masks"
         masks = half_masks(whole, halves)
-        both = (masks, [~mask for mask in masks])
-        first, second = (select_samples(whole, rows) for rows in both)
-        pairs = [("first half", first, second), ("second half", second, first)]
-    splits = [
-        Split(match_study(used, match) if match else used, scored, name=name)
-        for name, used, scored in pairs
-    ]
-    if align is None and (shared := _scaled_together(whole, masks)):
-        design["standardised_together"] = shared
-    for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
-        names = [repr(id) for id in each.ids]
-        check_labels_overlap([s.labels for s in each], names)
+        if shared := _scaled_together(whole, masks):
+            design["standardised_together"] = shared
+        splits, parts = split_in_halves(whole, masks), []
+    for each in (whole, *parts):
+        check_labels_overlap([s.labels for s in each], list(map(repr, each.ids)))
+    if match is not None:
+        splits = [Split(match_study(s.aligning, match), s.scored) for s in splits]
     return SplitStudy(
         splits, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
+
+
+def split_in_halves(study: Study, halves: Any) -> list[Split]:
+    """Return two splits: each half aligns once, and is scored once."""
+    masks = half_masks(study, halves)
+    first, second = (
+        Study((s.select(m) for s, m in zip(study, rows, strict=True)), study.name)
+        for rows in (masks, [~mask for mask in masks])
+    )
+    return [Split(first, second), Split(second, first)]
 
 
 def _scaled_together(study: Study, masks: Sequence[Any]) -> str | None:
@@ -479,9 +406,8 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
             f"{np.count_nonzero(took_part)} of {subject.n_samples} samples of subject "
             f"{subject.id!r} took part, with what is known of them, in the alignment "
             "that made these features; scoring them would be circular (even noise "
-            "scores near 100 %). Score the study as it was before it was transformed: "
-            "the evaluation aligns with one half and scores the other by itself. Or "
-            "keep only samples that did not align: subject.select(~subject.aligned)."
+            "scores near 100 %). Score the study as it was before it was transformed, "
+            "or only samples that did not align: subject.select(~subject.aligned)."
         )
 
 
@@ -492,32 +418,25 @@ def _refuse_copies(study: Study) -> None:
         step = max(1, subject.n_voxels // 16)  # some voxels tell; no need to read all
         probe = np.ascontiguousarray(subject.samples[:, ::step])
         runs = np.zeros(0, int) if subject.runs is None else np.asarray(subject.runs)
-        parts = {f"run {run!r}": probe[runs == run] for run in np.unique(runs).tolist()}
         of_runs: dict[bytes, str] = {}
-        for known, name, part in (
-            (of_subjects, f"subject {subject.id!r}", probe),
-            *((of_runs, name, part) for name, part in parts.items()),
-        ):
+        parts = [(of_subjects, f"subject {subject.id!r}", probe)]
+        for run in np.unique(runs).tolist():
+            name = f"run {run!r} of subject {subject.id!r}"
+            parts.append((of_runs, name, probe[runs == run]))
+        for known, name, part in parts:
             if len(part) < 2 or (part == part[0]).all():
                 continue  # nothing that could be told from another
             before = known.setdefault(part.tobytes(), name)
             if before != name:
-                where = "" if known is of_subjects else f" of subject {subject.id!r}"
                 raise InputError(
-                    f"The samples of {before} and {name}{where} are the same ones, so "
-                    "scores would be too good. Leave one of them out, or check which "
-                    "files were read."
+                    f"The samples of {before} and {name} are the same, so scores would "
+                    "be too good. Leave one of them out, or check which files were "
+                    "read."
                 )
 
 
 def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
-    """Leave out consecutive groups of subjects; the last may be smaller.
-
-    Examples
-    --------
-    >>> subject_folds(5, 2)
-    [[0, 1], [2, 3], [4]]
-    """
+    """Leave out consecutive groups of subjects; the last may be smaller."""
     check_int("leave_out", leave_out, minimum=1, owner="the evaluation")
     if leave_out >= n_subjects:
         raise InputError(
@@ -533,15 +452,14 @@ def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
 def as_study(study: Any, y: Any = None) -> Study:
     """Return a Study from a Study or lists; y replaces its labels."""
     if not isinstance(study, Study):
+        subjects = []
         entries = check_list_of_subjects(study, owner="The evaluation")
-        study = Study(
-            s
-            if isinstance(s, Subject)
-            else Subject(s.id, s.data())
-            if isinstance(s, NamedSamples)
-            else Subject(str(i), s)
-            for i, s in enumerate(entries)
-        )
+        for i, entry in enumerate(entries):
+            if isinstance(entry, NamedSamples):
+                entry = Subject(entry.id, entry.data())
+            known = isinstance(entry, Subject)
+            subjects.append(entry if known else Subject(str(i), entry))
+        study = Study(subjects)
     if y is None:
         return study
     labels = labels_per_subject(list(study), y, owner="the evaluation")
@@ -552,12 +470,6 @@ def as_study(study: Any, y: Any = None) -> Study:
 def _in_memory(study: Study) -> Study:
     """Read the subjects that wait in files; arrays and memory maps stay as they are."""
     return study.map(lambda s: s._replace(samples=s.data()) if s.is_lazy else s)
-
-
-def select_samples(study: Study, rows: Iterable[Any]) -> Study:
-    """Return some samples of every subject, by masks or row numbers."""
-    chosen = (s.select(own) for s, own in zip(study, rows, strict=True))
-    return Study(chosen, study.name)
 
 
 def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
@@ -587,36 +499,32 @@ def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
             "boolean mask per subject, True for the first half."
         )
     for subject, mask in zip(study, masks, strict=True):
-        if mask.dtype != bool or mask.shape != (subject.n_samples,):
+        n = subject.n_samples
+        if mask.dtype != bool or mask.shape != (n,) or not 0 < mask.sum() < n:
             raise InputError(
-                f"The mask of subject {subject.id!r} must hold {subject.n_samples} "
-                f"booleans; got {mask.dtype} of shape {mask.shape}."
-            )
-        if mask.all() or not mask.any():
-            raise InputError(
-                f"The mask of subject {subject.id!r} puts all its {len(mask)} samples "
-                "into one half."
+                f"The mask of subject {subject.id!r} must hold {n} booleans, True for "
+                f"the first half and False for the second; got {mask.dtype} of shape "
+                f"{mask.shape}, {np.count_nonzero(mask)} of them True."
             )
     return masks
 
 
-def _pairs_with_separate_samples(
-    study: Study, align: Sequence[Any], *, named: bool
-) -> list[tuple[str, Study, Study]]:
+def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[Study]:
+    """Return separate samples to align with, which must not be scored as well."""
     if isinstance(align, Study) or not isinstance(align, (list, tuple)) or not align:
         raise TypeError(
             "align takes a list with one entry per part, each a Study or a list of "
             "arrays: align=[movie] or align=[third1, third2, third3]."
         )
-    parts: list[tuple[str, Study, Study]] = []
+    parts = []
     for number, entry in enumerate(align):
         aligning = _in_memory(as_study(entry))
-        name = aligning.name or f"part {number + 1}"
         if len(aligning) != len(study):
             raise InputError(
                 f"align[{number}] has {len(aligning)} subjects; the study has "
                 f"{len(study)}. Give the same subjects in the same order."
             )
+        refuse_aligned(aligning)
         for a, s in zip(aligning, study, strict=True):
             other = named and isinstance(entry, Study) and a.id != s.id
             if other or a.n_voxels != s.n_voxels:
@@ -625,25 +533,18 @@ def _pairs_with_separate_samples(
                     f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
                     "subjects and voxels in the same order."
                 )
-        refuse_aligned(aligning)
-        _refuse_overlap(aligning, study, number)
-        parts.append((name, aligning, study))
+            scored, aligns = (sample_signatures(x.samples) for x in (s, a))
+            # empty samples are alike and tell nothing
+            shared = same_samples(scored, aligns) & scored.any(axis=1)
+            if shared.any():
+                raise InputError(
+                    f"{np.count_nonzero(shared)} of the {s.n_samples} samples of "
+                    f"subject {s.id!r} are in align[{number}] too; scoring samples "
+                    "that aligned would be circular (even noise scores near 100 %). "
+                    "Align with other samples, or let halves divide the study."
+                )
+        parts.append(aligning)
     return parts
-
-
-def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
-    """Refuse to align with samples that are scored: noise would score 100 %."""
-    for a, s in zip(aligning, study, strict=True):
-        of_both = [sample_signatures(x.samples) for x in (a, s)]
-        blank = ~of_both[1].any(axis=1)  # empty samples are alike and tell nothing
-        shared = same_samples(of_both[1], of_both[0]) & ~blank
-        if shared.any():
-            raise InputError(
-                f"{np.count_nonzero(shared)} of the {s.n_samples} samples of subject "
-                f"{s.id!r} are in align[{number}] too; scoring samples that aligned "
-                "would be circular (even noise scores near 100 %). Align with other "
-                "samples, or leave align out and let halves divide the study."
-            )
 
 
 def match_study(study: Study, how: str) -> Study:
@@ -660,20 +561,14 @@ def match_study(study: Study, how: str) -> Study:
             f"match={how!r} needs the categories of all aligning samples; subject "
             f"{study.ids[[k is None for k in y].index(True)]!r} has none."
         )
-    average = how == "average"
-    # rows suffice to choose among samples; a mean needs the samples themselves
-    found = match_samples(
-        [s.data() if s.is_lazy else s.samples for s in study]
-        if average
-        else [np.arange(s.n_samples)[:, None] for s in study],
-        y,
-        how,
-    )
-    if average:
+    if how == "average":
+        found = match_samples([s.data() for s in study], y, how)
         averaged = zip(study, found.X, found.y or y, strict=True)
         subjects = [Subject(s.id, x, labels=k, space=s.space) for s, x, k in averaged]
-    else:
-        subjects = list(select_samples(study, found.kept))
+    else:  # row numbers suffice to choose among samples
+        found = match_samples([np.arange(s.n_samples)[:, None] for s in study], y, how)
+        chosen = zip(study, found.kept, strict=True)
+        subjects = [s.select(rows) for s, rows in chosen]
     dropped = found.summary.dropped.sum(axis=1)
     told = {
         "how": how,

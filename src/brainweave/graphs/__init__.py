@@ -3,7 +3,6 @@
 from brainweave.graphs.builders import (
     Graph,
     affinity_graph,
-    hyperalignment_graph,
     label_graph,
     matrix_graph,
     neighbor_graph,
@@ -13,7 +12,6 @@ from brainweave.graphs.builders import (
 __all__ = [
     "Graph",
     "affinity_graph",
-    "hyperalignment_graph",
     "label_graph",
     "matrix_graph",
     "neighbor_graph",

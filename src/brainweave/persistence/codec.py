@@ -1,14 +1,12 @@
 """Values as JSON and arrays, in one safetensors file, and back.
 
 :func:`plain` turns settings and results into JSON for people. :class:`Writer` and
-:class:`Node` serve model files and lose nothing: numbers, texts and lists are
-themselves in JSON, and everything else is a table with one entry whose key is its kind:
-``{"array": name}``, ``{"tuple": [...]}``, and so on. Reading makes exactly these and
-nothing more, after checking every part: the document is data, never a program.
+:class:`Node` serve model files and lose nothing: what JSON cannot hold is a table with
+one entry whose key is its kind, such as ``{"array": name}``. Reading makes these kinds
+and nothing more, after checking every part: the document is data, never a program.
 
 In the file, the entry ``brainweave`` of the metadata has two lines: a SHA-256 of the
-other, and the document, which also lists each array with its type, shape and SHA-256,
-so every bit that matters is guarded.
+other, and the document, which lists each array with its type, shape and SHA-256.
 """
 
 import errno
@@ -18,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -46,7 +44,12 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
-MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
+MAX_DEPTH = 100  # of lists and tables within each other
+
+NO_FUNCTION = (
+    "a model file cannot hold: loading must never run code. Use a kernel by name, or "
+    "kernel='precomputed' with your Gram matrices."
+)
 
 Sizes = dict[str, int]
 
@@ -54,28 +57,14 @@ Sizes = dict[str, int]
 _HOLDING = {"float": "f", "int": "i", "real": "fiub", "any": "fiubUO", "sparse": "f"}
 
 
-# -- for people ------------------------------------------------------------------------
-
-
 def plain(
     value: Any, *, other: Callable[[Any], Any] = repr, arrays: bool = True
 ) -> Any:
     """Return a value in terms of JSON.
 
-    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-    other : callable, default=repr
-        Makes a text of what JSON has no terms for.
-    arrays : bool, default=True
-        False writes the shape of an array in place of its values.
-
-    Returns
-    -------
-    None, bool, int, float, str, list or dict
+    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts. `other`
+    makes a text of what JSON has no terms for; without `arrays`, the shape of an array
+    stands for its values.
 
     Examples
     --------
@@ -103,24 +92,11 @@ def json_checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-# -- checks ----------------------------------------------------------------------------
-
-
 def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
     """Return why a value is not of a kind, or None if it is.
 
-    Parameters
-    ----------
-    value : object
-        What was read.
-    kind : object
-        As in :class:`brainweave._core.stored.Stored`.
-    sizes : dict of str to int
-        Sizes of the dimensions that are known; those of this value are added.
-
-    Returns
-    -------
-    str or None
+    Kinds are those of :class:`brainweave._core.stored.Stored`. `sizes` are those of the
+    dimensions that are known; those of this value are added.
     """
     if isinstance(kind, list | tuple):
         if not isinstance(value, type(kind)):
@@ -130,10 +106,9 @@ def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
         return next(filter(None, problems), None)
     if isinstance(kind, type):
         wanted: Any = int | float if kind is float else kind
-        # bool is a subclass of int, but not a number here
-        fits = isinstance(value, wanted) and (
-            kind not in (int, float) or not isinstance(value, bool)
-        )
+        fits = isinstance(value, wanted)
+        if kind in (int, float) and isinstance(value, bool):
+            fits = False
         return None if fits else f"is not of type {kind.__name__}"
     if callable(kind):
         return None if kind(value) else "has a wrong value"
@@ -172,27 +147,20 @@ def problems_with(
             yield name, problem
 
 
-# -- writing ---------------------------------------------------------------------------
-
-
 class Kind(NamedTuple):
     """How values of a kind are recognised, written and read."""
 
     matches: Callable[[Any], bool]
     write: Callable[["Writer", Any, str], Any]
     read: Callable[["Node"], Any]
-    once: bool = False  # written once, however many refer to it
 
 
 class Writer:
-    """Encodes values; collects the arrays, and what several values refer to."""
+    """Encodes values, and collects the arrays: each once, whoever refers to it."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Any] = {}
-        self.shared: list[Any] = []
-        # id of an array -> the array, which keeps that id its own, and its name
-        self._named: dict[int, tuple[Any, str]] = {}
-        self._sharers: list[Any] = []
+        self._names: dict[Any, str] = {}
 
     def encode(self, value: Any, path: str) -> Any:
         """Return a value as JSON; `path` names it, and its arrays."""
@@ -200,24 +168,22 @@ class Writer:
             value = value.item()
         if value is None or isinstance(value, (bool, int, str)):
             return value
-        if isinstance(value, float) and isfinite(value):
-            return value
+        if isinstance(value, float):
+            return value if isfinite(value) else {"float": repr(value)}
         if isinstance(value, (list, range)):
             return [self.encode(v, f"{path}.{i}") for i, v in enumerate(value)]
+        if isinstance(value, tuple):
+            return {"tuple": self.encode(list(value), path)}
+        if isinstance(value, Mapping):
+            pairs = [(self.encode(k, path), f"{path}.{k}", v) for k, v in value.items()]
+            return {"dict": [[key, self.encode(v, place)] for key, place, v in pairs]}
         for tag, kind in KINDS.items():
             if kind.matches(value):
-                if not kind.once:
-                    return {tag: kind.write(self, value, path)}
-                if value not in self._sharers:
-                    body = kind.write(self, value, path)
-                    self._sharers.append(value)
-                    self.shared.append({tag: body})
-                return {"shared": self._sharers.index(value)}
+                return {tag: kind.write(self, value, path)}
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
-                "a model file cannot hold: loading must never run code. Use a kernel "
-                "by name, or kernel='precomputed' with your Gram matrices."
+                f"{NO_FUNCTION}"
             )
         raise ModelFileError(
             f"{path} is a {type(value).__module__}.{type(value).__name__}, which a "
@@ -231,16 +197,14 @@ class Writer:
 
     def add(self, name: str, array: Any) -> str:
         """Store an array, unless it is stored already; return its name."""
-        if id(array) not in self._named:
+        # files of brain masks are read anew for each subject
+        is_file = array.dtype == np.uint8 and array.ndim == 1
+        key = array.tobytes() if is_file else id(array)
+        if key not in self._names:
             if name in self.arrays or name == "__metadata__":
                 raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
-            self.arrays[name] = array
-            self._named[id(array)] = array, name
-        return self._named[id(array)][1]
-
-    def add_bytes(self, name: str, content: bytes) -> str:
-        """Store bytes; return their name."""
-        return self.add(name, np.frombuffer(content, np.uint8))
+            self.arrays[name], self._names[key] = array, name
+        return self._names[key]
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -248,12 +212,11 @@ class Writer:
 
 @dataclass
 class OpenFile:
-    """An open file: its document, its arrays, and what of it was made already."""
+    """An open file: its document and its arrays."""
 
     path: Path
     document: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
-    shared: dict[int, Any] = field(default_factory=dict)
 
     @contextmanager
     def reading(self) -> Iterator["Node"]:
@@ -296,12 +259,12 @@ class Node:
             return self.value
         ((tag, body),) = self.value.items()
         node = Node(self.file, body, self.path)
-        if tag == "shared":
-            number, made = node.count(), self.file.shared
-            if number not in made:
-                content = self.file.document["shared"][number]
-                made[number] = Node(self.file, content, f"shared.{number}").decode()
-            return made[number]
+        if tag == "float":
+            return float(body)
+        if tag == "tuple":
+            return tuple(child.decode() for child in node.children())
+        if tag == "dict":
+            return {p[0].decode(): p[1].decode() for p in node.children()}
         if tag not in KINDS:
             self.refuse(f"is of the unknown kind {str(tag)[:40]!r}")
         return KINDS[tag].read(node)
@@ -341,14 +304,6 @@ class Node:
         for name, problem in problems_with(values, kinds, sizes):
             Node(self.file, None, f"{self.path}.{name}").refuse(problem)
 
-    def check_fit(self, made: Stored) -> None:
-        """Refuse an object whose values do not fit together."""
-        for problem in made._misfits():
-            self.refuse(problem)
-
-
-# -- kinds of values -------------------------------------------------------------------
-
 
 def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
     return {
@@ -372,24 +327,19 @@ def _read_objects(node: Node) -> NDArray[Any]:
 def _write_sparse(writer: Writer, matrix: Any, path: str) -> dict[str, Any]:
     matrix = scipy.sparse.csr_array(matrix)  # of any kind of sparse matrix
     matrix.sum_duplicates()
-    parts = ("data", "indices", "indptr")
-    arrays = {part: getattr(matrix, part) for part in parts}
-    shape = [int(n) for n in matrix.shape]
-    return {"shape": shape, **writer.encode_table(arrays, path)}
+    arrays = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    return {"shape": list(map(int, matrix.shape)), **writer.encode_table(arrays, path)}
 
 
 def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     node.check_keys("shape", "data", "indices", "indptr")
-    rows, columns = (size.count() for size in node["shape"].children())
+    shape = [size.count() for size in node["shape"].children()]
     parts = {name: node[name].decode() for name in ("data", "indices", "indptr")}
     kinds = {"data": "stored", "indices": "stored of int", "indptr": "ends of int"}
-    node.check_values(parts, kinds, {"ends": rows + 1})
-    data, indices, ends = parts.values()
-    if ends[0] != 0 or ends[-1] != data.size or (np.diff(ends) < 0).any():
-        node.refuse("has rows that do not fit")
-    if indices.size and not 0 <= indices.min() <= indices.max() < columns:
-        node.refuse("has columns that do not exist")
-    return scipy.sparse.csr_array((data, indices, ends), shape=(rows, columns))
+    node.check_values(parts, kinds, {"ends": shape[0] + 1})
+    matrix = scipy.sparse.csr_array(tuple(parts.values()), shape=shape)
+    matrix.check_format(full_check=True)
+    return matrix
 
 
 def _read_image(node: Node) -> Any:
@@ -408,7 +358,7 @@ def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
     files = []
     with tempfile.TemporaryDirectory() as folder:
         for i, file in enumerate(space.save(Path(folder) / "space")):
-            name = writer.add_bytes(f"{path}.{i}", file.read_bytes())
+            name = writer.add(f"{path}.{i}", np.fromfile(file, np.uint8))
             files.append({"suffix": file.name.removeprefix("space"), "file": name})
     return {"kind": str(space.kind), "files": files}
 
@@ -430,24 +380,6 @@ def _read_space(node: Node) -> Any:
 
 # what a document calls them -> how; other modules add bases, aligners and their parts
 KINDS: dict[str, Kind] = {
-    "float": Kind(
-        lambda value: isinstance(value, float),
-        lambda writer, value, path: repr(value),
-        lambda node: float(node.value),
-    ),
-    "tuple": Kind(
-        lambda value: isinstance(value, tuple),
-        lambda writer, value, path: writer.encode(list(value), path),
-        lambda node: tuple(child.decode() for child in node.children()),
-    ),
-    "dict": Kind(
-        lambda value: isinstance(value, Mapping),
-        lambda writer, table, path: [
-            [writer.encode(k, path), writer.encode(v, f"{path}.{k}")]
-            for k, v in table.items()
-        ],
-        lambda node: {p[0].decode(): p[1].decode() for p in node.children()},
-    ),
     "array": Kind(
         lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "fiub",
         lambda writer, array, path: writer.add(path, array),
@@ -463,14 +395,15 @@ KINDS: dict[str, Kind] = {
         lambda value: (
             type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
         ),
-        lambda writer, image, path: writer.add_bytes(f"{path}.image", image.to_bytes()),
+        lambda writer, image, path: writer.add(
+            f"{path}.image", np.frombuffer(image.to_bytes(), np.uint8)
+        ),
         _read_image,
     ),
     "space": Kind(
         lambda value: hasattr(value, "to_image") and not isinstance(value, Stored),
         _write_space,
         _read_space,
-        once=True,
     ),
 }
 
@@ -490,25 +423,12 @@ def write_document(
         raise ModelFileError(
             f"{str(path)!r} must end in {SUFFIX}, such as {path.stem + SUFFIX!r}."
         )
-    if path.is_dir():
-        raise ModelFileError(f"{str(path)!r} is a folder. Choose a file name.")
-    if provenance is not None and not isinstance(provenance, Mapping):
-        raise TypeError(
-            f"provenance must be a dict of texts and numbers, got {provenance!r}."
-        )
     writer = Writer()
-    others = {**more, "provenance": dict(provenance or {})}
     document = {
         "brainweave": __version__,
         kind.removeprefix("brainweave-"): writer.encode(main, ""),
-        **writer.encode_table(others, ""),
-        "shared": writer.shared,
+        **writer.encode_table({**more, "provenance": dict(provenance or {})}, ""),
     }
-    if _is_nested_too_deeply(document):
-        raise ModelFileError(
-            f"{str(path)!r} would hold lists or tables that are nested too deeply: "
-            f"more than {MAX_DEPTH} within each other. Simplify the provenance."
-        )
     write_container(path, document, writer.arrays, kind=kind)
     return path
 
@@ -526,28 +446,39 @@ def write_container(
             raise ModelFileError(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
-    with _explain_write_errors(path), atomic_path(path) as partial:
-        made = {
-            name: np.require(array, array.dtype.newbyteorder("<"), "C")
-            for name, array in arrays.items()
-        }
-        listed = {
-            name: [CODES[values.dtype], list(values.shape), _digest(values)]
-            for name, values in made.items()
-        }
-        ours = {"format": kind, "version": VERSION, "arrays": listed}
-        text = json.dumps({**document, **ours}, allow_nan=False)
-        if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
+    made = {
+        name: np.require(array, array.dtype.newbyteorder("<"), "C")
+        for name, array in arrays.items()
+    }
+    listed = {
+        name: [CODES[values.dtype], list(values.shape), _digest(values)]
+        for name, values in made.items()
+    }
+    ours = {"format": kind, "version": VERSION, "arrays": listed}
+    text = json.dumps({**document, **ours}, allow_nan=False)
+    if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
+        raise ModelFileError(
+            f"{str(path)!r} would hold {len(arrays)} arrays, too many for one file. "
+            "Fit a Searchlight with keep_local=False, or use fewer pieces."
+        )
+    try:
+        with atomic_path(path) as partial:
+            partial.touch()
+            mode = partial.stat().st_mode
+            # one entry: the library writes several in an order that varies
+            metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
+            save_file(made, partial, metadata)
+            partial.chmod(mode)  # the library's file is private
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if "No space left" in reason or getattr(error, "errno", 0) == errno.EDQUOT:
             raise ModelFileError(
-                f"{str(path)!r} would hold {len(arrays)} arrays, too many for one "
-                "file. Fit a Searchlight with keep_local=False, or use fewer pieces."
-            )
-        partial.touch()
-        mode = partial.stat().st_mode
-        # one entry: the library writes several in an order that varies
-        metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
-        save_file(made, partial, metadata)
-        partial.chmod(mode)  # the library's file is private
+                f"The disk was full before {str(path)!r} was complete; nothing was "
+                "left behind. Free some space and save again."
+            ) from error
+        raise ModelFileError(
+            f"{str(path)!r} cannot be written ({reason}). Choose another place."
+        ) from error
 
 
 def _digest(values: NDArray[Any]) -> str:
@@ -559,37 +490,11 @@ def _digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@contextmanager
-def _explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn errors of writing into one that names the file and the remedy."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        number = getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in str(error):
-            raise ModelFileError(
-                f"The disk was full before {str(path)!r} was complete; nothing was "
-                "left behind. Free some space and save again."
-            ) from error
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelFileError(
-            f"{str(path)!r} cannot be written ({reason}). Choose another place."
-        ) from error
-
-
 # -- reading files ---------------------------------------------------------------------
 
 
-# type and shape of an array, as the header states them
-_Entry = tuple[str, tuple[int, ...]]
-
-
-class _Refusal(Exception):
-    """Why a file is refused; the message continues the name of the file."""
-
-
-def _damaged(why: str) -> _Refusal:
-    return _Refusal(f"is damaged: {why}. Get the file again.")
+def _damaged(why: str) -> ModelFileError:
+    return ModelFileError(f"is damaged: {why}. Get the file again.")
 
 
 def read_container(
@@ -602,27 +507,20 @@ def read_container(
     name = repr(str(path))
     try:
         with path.open("rb") as file:
-            head, size = file.read(9), os.fstat(file.fileno()).st_size
-            if len(head) < 9:
-                raise _Refusal(
-                    f"is empty or cut off: it has {size} bytes, fewer than any model."
-                )
-            if head[8:] != b"{":
-                raise _Refusal(
-                    "is not a model file: it is not in the safetensors format."
-                )
-            metadata, entries = _read_header(path)
-            document = _read_document(metadata, kind)
-            listed = document.get("arrays")
-            if not isinstance(listed, dict) or set(listed) != set(entries):
-                raise _damaged("its arrays are not those it describes")
-            start = 8 + int.from_bytes(head[:8], "little")
-            arrays = dict(_map_arrays(file, start, size, entries, listed))
+            start = 8 + int.from_bytes(file.read(8), "little")
+            with safe_open(path, framework="np") as header:
+                document = _read_document(header.metadata() or {}, kind)
+                arrays = dict(_map_arrays(file, start, header, document))
         for key, array in arrays.items() if verify else ():
-            if _digest(array) != listed[key][-1]:
+            if _digest(array) != document["arrays"][key][-1]:
                 raise _damaged(f"the checksum of array {key!r} does not match")
-    except _Refusal as refusal:
+    except ModelFileError as refusal:
         raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
+    except SafetensorError as error:
+        raise ModelFileError(
+            f"{name} is no model file, or was cut off, appended to or damaged in its "
+            f"header ({error}). Get the file again."
+        ) from error
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
@@ -630,31 +528,11 @@ def read_container(
     return OpenFile(path, document, arrays)
 
 
-def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
-    """Return the metadata and the arrays in the order of the file.
-
-    The library has made sure that the arrays fill the file without gaps.
-    """
-    try:
-        with safe_open(path, framework="np") as opened:
-            parts = {key: opened.get_slice(key) for key in opened.offset_keys()}
-            entries = {
-                key: (str(part.get_dtype()), tuple(part.get_shape()))
-                for key, part in parts.items()
-            }
-            return opened.metadata() or {}, entries
-    except SafetensorError as error:
-        raise _Refusal(
-            f"was cut off, appended to or damaged in its header ({error}). Get the "
-            "file again."
-        ) from error
-
-
 def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, Any]:
     """Return the document, of a kind of file that is wanted."""
     checksum, _, text = metadata.get("brainweave", "").partition("\n")
     if not text:
-        raise _Refusal("is a safetensors file, but brainweave did not write it.")
+        raise ModelFileError("is a safetensors file, but brainweave did not write it.")
     if _digest_of_text(text) != checksum:
         raise _damaged("the checksum of its description does not match")
     try:
@@ -667,9 +545,11 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
         raise _damaged("its description is nested too deeply")
     kind, version = document.get("format"), document.get("version")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
+        raise ModelFileError(
+            f"is a {kind} file; a {wanted or MODEL} file is needed here."
+        )
     if type(version) is int and version > VERSION:
-        raise _Refusal(
+        raise ModelFileError(
             f"is newer than this brainweave: it has format version {version}, and "
             f"version {VERSION} can be read. Update brainweave."
         )
@@ -690,28 +570,33 @@ def _is_nested_too_deeply(document: Any) -> bool:
 
 
 def _map_arrays(
-    file: Any, start: int, size: int, entries: dict[str, _Entry], listed: dict[str, Any]
+    file: Any, start: int, header: Any, document: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays behind the header, mapped copy on write."""
+    """Yield the arrays behind the header, mapped copy on write.
+
+    The library has made sure that they fill the file without gaps.
+    """
+    names, listed = header.offset_keys(), document.get("arrays")
+    if not isinstance(listed, dict) or set(listed) != set(names):
+        raise _damaged("its arrays are not those it describes")
+    size = os.fstat(file.fileno()).st_size - start
     flat: Any = np.empty(0, np.uint8)
-    if size > start:
-        flat = np.memmap(file, np.uint8, "c", offset=start, shape=(size - start,))
-        flat = np.asarray(flat)
+    if size > 0:
+        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
     begin = 0
-    for key, (code, shape) in entries.items():
-        stated = listed[key]
-        if not isinstance(stated, list) or stated[:2] != [code, list(shape)]:
+    for key in names:
+        part, stated = header.get_slice(key), listed[key]
+        code, shape = str(part.get_dtype()), list(part.get_shape())
+        if not isinstance(stated, list) or stated[:2] != [code, shape]:
             raise _damaged(f"array {key!r} is not of the type and shape written")
         if code not in DTYPES or not isinstance(stated[-1], str):
             raise _damaged(f"array {key!r} has an unknown type, or no checksum")
         dtype = DTYPES[code]
-        part = flat[begin : begin + prod(shape) * dtype.itemsize]
+        raw = flat[begin : begin + prod(shape) * dtype.itemsize]
+        begin += raw.size
         if (start + begin) % dtype.itemsize:
-            part = part.copy()  # somebody else's writer: not aligned
+            raw = raw.copy()  # somebody else's writer: not aligned
         try:
-            yield key, part.view(dtype).reshape(shape)
+            yield key, raw.view(dtype).reshape(shape)
         except ValueError as error:
             raise _damaged(f"array {key!r} has shape {shape}") from error
-        begin += part.size
-    if begin != flat.size:
-        raise _damaged("it changed while it was read")

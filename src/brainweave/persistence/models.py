@@ -1,11 +1,11 @@
 """Model and basis files: save and load aligners, maps and bases; describe a file.
 
-A file names classes of a closed list: the package's aligners, those that were
-registered, and the package's classes that declare what files keep of them
-(:class:`brainweave._core.stored.Stored`). Loading never makes anything else.
+A file names classes of a closed list: aligners of the package, registered ones, and
+classes that declare what files keep of them (:class:`brainweave._core.stored.Stored`).
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -14,7 +14,6 @@ from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import brainweave
 from brainweave import aligners
@@ -32,12 +31,10 @@ from brainweave.persistence.codec import (
     BASIS,
     KINDS,
     MODEL,
-    VERSION,
+    NO_FUNCTION,
     Kind,
     Node,
-    OpenFile,
     Writer,
-    problems_with,
     read_container,
     write_document,
 )
@@ -45,17 +42,11 @@ from brainweave.persistence.codec import (
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 
 
-# -- the closed list of classes --------------------------------------------------------
-
-
 def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     """Let model files hold an aligner that is not part of brainweave.
 
-    Use as a decorator, in a module that is imported before loading. The class is saved
-    by its name, with its parameters and what it learns. Learned attributes (those whose
-    names end in ``_``) are declared in ``_stored``, see
-    ``BaseAligner``; they may be numbers, texts, arrays,
-    graphs, aligners, maps, or lists, tuples and dicts of these.
+    Use as a decorator, in a module that is imported before loading. Declare learned
+    attributes (those whose names end in ``_``) in ``_stored``, see ``BaseAligner``.
 
     Parameters
     ----------
@@ -116,40 +107,30 @@ def _read_object(node: Node) -> Stored:
     values = node["values"].decode_table()
     node.check_values(values, kinds, {})
     made = cls(**values)
-    node.check_fit(made)
+    for problem in made._misfits():
+        node.refuse(problem)
     return made
-
-
-# -- aligners --------------------------------------------------------------------------
 
 
 def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, Any]:
     """Encode an aligner: its class by name, its parameters, what it learned."""
     name = type(model).__name__
     if _find_aligner(name) is not type(model):
+        best = hasattr(model, "best_estimator_")
         remedy = "Decorate the class with brainweave.register_aligner."
-        if hasattr(model, "best_estimator_"):
-            remedy = "Save its best_estimator_."
         raise ModelFileError(
-            f"{name} is not an aligner that model files know. {remedy}"
+            f"{name} is not an aligner that model files know. "
+            f"{'Save its best_estimator_.' if best else remedy}"
         )
     if not path and not hasattr(model, "maps_"):
         raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
     learned = {k: v for k, v in vars(model).items() if k.endswith("_") and k[0] != "_"}
-    kinds = model._stored_kinds()
-    known = {key.rstrip("?"): kind for key, kind in kinds.items()}
-    for key in learned:
-        if key not in known:
-            raise ModelFileError(
-                f"{name} does not declare its attribute {key}, so it cannot be saved. "
-                f'Add a line "{key}" to {name}._stored.'
-            )
-    if learned:
-        for key, problem in problems_with(learned, kinds, {"K": model.n_components_}):
-            raise ModelFileError(
-                f"{name} cannot be saved: {key} {problem}, and could not be loaded "
-                f"again. Correct it, or its line in {name}._stored."
-            )
+    known = {key.rstrip("?"): kind for key, kind in model._stored_kinds().items()}
+    for key in learned.keys() - known.keys():
+        raise ModelFileError(
+            f"{name} does not declare its attribute {key}, so it cannot be saved. Add "
+            f'a line "{key}" to {name}._stored.'
+        )
     kept = {k: v for k, v in learned.items() if known[k] is not None}
     params = dict(model.get_params(deep=False))
     if callable(params.get("progress")):
@@ -183,9 +164,8 @@ def _read_aligner(node: Node) -> BaseAligner:
     kinds = cls._stored_kinds()
     known = {key.rstrip("?") for key, kind in kinds.items() if kind is not None}
     learned = node["state"].decode_table()
-    for key in learned:
-        if key not in known:
-            node.refuse(f"has a learned value with the name {key[:60]!r}")
+    for key in learned.keys() - known:
+        node.refuse(f"has a learned value with the name {key[:60]!r}")
     maps, k = learned.get("maps_"), learned.get("n_components_")
     if not maps and not (nested and maps == []):  # another aligner has them
         node.refuse("has no maps")
@@ -196,7 +176,8 @@ def _read_aligner(node: Node) -> BaseAligner:
         node.refuse(f"has {len(maps)} maps, but not as many subjects")
     for key, value in learned.items():
         setattr(model, key, value)
-    node.check_fit(model)
+    for problem in model._misfits():
+        node.refuse(problem)
     bases = [m.basis for m in maps if m.basis is not None]
     if bases and len(bases) == len(maps):
         model.bases_ = bases
@@ -211,89 +192,71 @@ KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_obj
 
 # -- bases ---------------------------------------------------------------------------
 
-_PER_SAMPLE = ("labels", "runs", "stimuli")
-_PRIVATE = {name: f"_{name}" for name in ("products", "narrow", "shift")}
-_PRIVATE["samples"] = "_data"
-
 
 class StoredBasis(SubjectBasis):
-    """A basis made from stored arrays; use it wherever a :class:`SubjectBasis` goes.
+    """A basis made from stored arrays, with what is known of its samples."""
 
-    Attributes
-    ----------
-    id : str
-        The subject's id, if it was stored.
-    labels, runs, stimuli : ndarray or None
-        What is known of the samples, so that ``GDM().fit(bases)`` needs nothing else.
-    space : object or None
-        How voxels lie in the brain.
-    """
-
-    labels: NDArray[Any] | None = None
-    stimuli: NDArray[Any] | None = None
-    space: Any = None
-
-    def __init__(
-        self, values: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
-    ) -> None:
-        self.name, self.kernel, self.energy = values["name"], kernel, values["energy"]
+    def __init__(self, values: Mapping[str, Any], kernel: Kernel) -> None:
+        self.id, self.name, self.kernel = values["id"], values["name"], kernel
+        self.labels, self.stimuli = values["labels"], values["stimuli"]
+        self.runs, self.space = values["runs"], values["space"]
         self.standardize, self.dtype = values["standardize"], np.dtype(values["dtype"])
         self.reliable = self.standardize == "reliability"
+        self.energy = values["energy"]
         self.n_samples, self.n_voxels = values["shape"]
-        self.mean, self.scale = arrays["mean"], arrays["scale"]
+        self.mean, self.scale = values["mean"], values["scale"]
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        self.signatures = arrays["signatures"]
+        self.signatures, self._data = values["signatures"], values["samples"]
         self._spectrum = Spectrum(
-            arrays["spectrum"], arrays["vectors"], values["lost_share"]
+            values["spectrum"], values["vectors"], values["lost_share"]
         )
-        self._data = arrays.get("samples")
-        self._products, self._narrow = arrays.get("products"), arrays.get("narrow")
-        self._shift = arrays.get("shift", np.zeros(self.n_samples))
-        self._offset = values["offset"]
-        self.id, self.runs = "", None
+        self._products, self._narrow = values["products"], values["narrow"]
+        self._shift, self._offset = values["shift"], values["offset"]
 
 
 def _is_number(value: Any) -> bool:
     return type(value) is float and abs(value) < 1e300
 
 
-# what is stored of every basis, and what it must be
-_VALUES: dict[str, Any] = {
+# what is stored of a basis: k of s directions, u standardised voxels
+_BASIS: dict[str, Any] = {
+    "id": str,
     "name": str,
+    "labels?": "n of any",
+    "runs?": "n of any",
+    "stimuli?": "n of any",
+    "space?": object,
     "kernel": lambda name: name in NAMES,
     "hp?": object,
-    "energy": _is_number,
+    "energy": lambda value: _is_number(value) and 0 < value <= 1,
     "standardize": lambda how: how in (True, False, "reliability"),
     "dtype": lambda name: name in ("float32", "float64"),
     "shape": [int],
     "lost_share": _is_number,
     "offset": _is_number,
+    "spectrum": "s",
+    "vectors": "n k",
+    "mean": "u",
+    "scale": "u",
+    "signatures": f"n {N_SIGNATURES}",
+    "shift": "n",
+    "samples?": "n v of real",  # not of a precomputed Gram matrix
+    "products?": "n n",
+    "narrow?": "n v",  # the standardised samples, where voxels are fewer
 }
 
 
-def _array_kinds(kernel: str, n: int, v: int) -> dict[str, str]:
-    """Return the arrays of a basis: k of s directions, u standardised voxels."""
-    kinds = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
-    kinds["signatures"] = f"n {N_SIGNATURES}"
-    if kernel == "precomputed":
-        return kinds | {"products": "n n"}
-    kinds |= {"samples": "n v of real", "shift": "n"}
-    if kernel == "linear" and v < n:  # standardised samples are the smaller
-        return kinds | {"narrow": "n v"}
-    return kinds | {"products": "n n"}
-
-
 def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, Any]:
-    kernel = basis.kernel
+    kernel, narrow = basis.kernel, basis.uses_covariance
     if kernel.function is not None:
         raise ModelFileError(
-            f"{basis.name} has a function as its kernel, which a file cannot hold: "
-            "loading must never run code. Use a kernel by name, or "
-            "kernel='precomputed' with your Gram matrices."
+            f"{basis.name} has a function as its kernel, which {NO_FUNCTION}"
         )
-    names = _array_kinds(kernel.name, basis.n_samples, basis.n_voxels)
+    known = ("labels", "runs", "stimuli", "space")
     values = {
+        "id": str(getattr(basis, "id", "")),
         "name": basis.name,
+        **{key: getattr(basis, key, None) for key in known},
         "kernel": kernel.name,
         "hp": kernel.hp,
         "energy": float(basis.energy),
@@ -302,44 +265,44 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         "shape": [basis.n_samples, basis.n_voxels],
         "lost_share": float(basis.lost_share),
         "offset": float(getattr(basis, "_offset", 0.0)),
+        "shift": getattr(basis, "_shift", np.zeros(basis.n_samples)),
+        "samples": None if basis._data is None else to_numpy(basis._data),
+        "products": None if narrow else basis.products(),
+        "narrow": basis._narrow if narrow else None,
     }
-    if "products" in names:
-        basis.products()
-    arrays = {}
-    for name in names:  # some are private
-        found = getattr(basis, _PRIVATE.get(name, name))
-        arrays[name] = np.ascontiguousarray(to_numpy(found))
-    encoded = writer.encode_table(values, path)
-    return {**encoded, "arrays": writer.encode_table(arrays, path)}
+    for name in ("spectrum", "vectors", "mean", "scale", "signatures"):
+        values[name] = getattr(basis, name)
+    return writer.encode_table(values, path)
 
 
 def _read_basis(node: Node) -> StoredBasis:
     """Make a basis after checking every part of it."""
-    node.check_keys("arrays", *(key.rstrip("?") for key in _VALUES))
-    values = {key: node[key].decode() for key in node.value if key != "arrays"}
-    node.check_values(values, _VALUES, {})
+    node.check_keys(*(key.rstrip("?") for key in _BASIS))
+    values = node.decode_table()
     n, v = values["shape"]
-    if n < 2 or v < 1 or not 0 < values["energy"] <= 1:
-        node.refuse("has too few samples or voxels, or a wrong energy")
+    if n < 2 or v < 1:
+        node.refuse("has too few samples or voxels")
+    given, space = values["kernel"] == "precomputed", values["space"]
+    sizes = {"n": n, "v": v, "u": 0 if given else v}
+    node.check_values(values, _BASIS, sizes)
+    if space is not None and space.n_voxels != v:
+        node.refuse(f"has a space of other than {v} voxels")
     hp = {} if values["hp"] is None else {"hp": values["hp"]}
-    kernel = check_kernel(values["kernel"], hp, owner=node.path)
-    kinds = _array_kinds(kernel.name, n, v)
-    node["arrays"].check_keys(*kinds)
-    arrays = node["arrays"].decode_table()
-    sizes = {"n": n, "v": v, "u": 0 if kernel.name == "precomputed" else v}
-    node["arrays"].check_values(arrays, kinds, sizes)
-    spectrum = arrays["spectrum"]
+    basis = StoredBasis(values, check_kernel(values["kernel"], hp, owner=node.path))
+    products = "narrow" if basis.uses_covariance else "products"
+    if values[products] is None or (values["samples"] is None) != given:
+        node.refuse("lacks its samples, or their products")
+    spectrum = basis.spectrum
     positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
     if not positive or (np.diff(spectrum) > 0).any():
         node.refuse("has a spectrum that is not one")
-    basis = StoredBasis(values, kernel, arrays)
     if not 1 <= basis.n_kept <= sizes["k"] <= sizes["s"]:
         node.refuse(f"keeps {basis.n_kept} of {sizes['k']} directions of {sizes['s']}")
     return basis
 
 
 KINDS["basis"] = Kind(
-    lambda value: isinstance(value, SubjectBasis), _write_basis, _read_basis, once=True
+    lambda value: isinstance(value, SubjectBasis), _write_basis, _read_basis
 )
 
 
@@ -354,10 +317,8 @@ def save(
 ) -> Path:
     """Write a fitted aligner, or one subject's map, to one ``.safetensors`` file.
 
-    Maps of the linear kernel are written as voxel weights and patterns, without the
-    data they were learned from; other kernels need their aligning samples to map new
-    ones, and these are written too. Nothing is pickled. The file appears whole or not
-    at all.
+    Maps of the linear kernel are written as voxel weights and patterns, those of other
+    kernels with their aligning samples. The file appears whole or not at all.
 
     Parameters
     ----------
@@ -366,9 +327,9 @@ def save(
     path : path
         Where to; an existing file is replaced. The suffix must be ``.safetensors``.
     provenance : mapping, optional
-        How the model was made, for people: texts, numbers, lists and dicts. Found
-        again as ``describe(path).provenance``. Its ``study_fingerprint``, if it has
-        one, becomes the attribute of that name of the loaded model.
+        How the model was made: texts, numbers, lists and dicts, found again as
+        ``describe(path).provenance``. A ``study_fingerprint`` becomes the attribute of
+        that name of the loaded model.
 
     Returns
     -------
@@ -378,7 +339,7 @@ def save(
     See Also
     --------
     load : The way back.
-    describe : What is in a file, and why it is so large.
+    describe : What is in a file, and how it was made.
     """
     if not isinstance(model, (BaseAligner, SubjectMap)):
         raise TypeError(
@@ -389,12 +350,9 @@ def save(
         known = provenance.get("study_fingerprint")
     # what each component means needs the bases, which stay behind
     summary = vars(model).get("_component_table")
-    if (
-        summary is None
-        and hasattr(model, "component_summary")
-        and hasattr(model, "bases_")
-    ):
-        frame = model.component_summary()
+    summarize: Any = getattr(model, "component_summary", None)
+    if summary is None and summarize is not None and hasattr(model, "bases_"):
+        frame = summarize()
         summary = {str(name): frame[name].tolist() for name in frame.columns}
     more = {
         "summary": summary,
@@ -404,51 +362,43 @@ def save(
     return write_document(Path(path), MODEL, model, more, provenance)
 
 
-_OF_CHECK = ("agreement_cv", "p", "n_together", "n_permutations")
+# what held-out samples told, without the features of these samples
+_CHECK: dict[str, Any] = {
+    "reason": str,
+    "agreement_cv": "n",
+    "p": "n",
+    "n_together": int,
+    "n_permutations": int,
+    "pieces?": dict,
+}
 
 
 def _write_check(check: AlignmentCheck | None) -> dict[str, Any] | None:
-    """Return what held-out samples told, without the features of these samples."""
     if check is None:
         return None
-    if not check.available:
-        return {"reason": check.reason}
-    known: dict[str, Any] = {
-        name: np.asarray(getattr(check, name)).tolist() for name in _OF_CHECK
-    }
+    values = {key.rstrip("?"): getattr(check, key.rstrip("?")) for key in _CHECK}
     if check.pieces is not None:
-        known["pieces"] = check.pieces.reset_index().to_dict("list")
-    return known
+        values["pieces"] = check.pieces.reset_index().to_dict("list")
+    return values
 
 
 def _read_check(node: Node) -> AlignmentCheck | None:
-    known = node.decode()
-    if known is None:
+    values = node.decode()
+    if values is None:
         return None
-    try:
-        if "reason" in known:
-            return AlignmentCheck(str(known["reason"]))
-        pieces = known.get("pieces")
-        if pieces is not None:
-            import pandas as pd
+    node.check_values(values, _CHECK, {})
+    pieces = values.get("pieces")
+    if pieces is not None:
+        import pandas as pd
 
-            pieces = pd.DataFrame(pieces).set_index(next(iter(pieces)))
-        p = np.asarray(known["p"], float).reshape(-1)
-        return AlignmentCheck(
-            agreement_cv=np.asarray(known["agreement_cv"], float).reshape(p.shape),
-            p=p,
-            n_together=int(known["n_together"]),
-            n_permutations=int(known["n_permutations"]),
-            pieces=pieces,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
-        node.refuse("is not what a check of held-out samples finds")
+        values["pieces"] = pd.DataFrame(pieces).set_index(next(iter(pieces)))
+    return AlignmentCheck(**values)
 
 
 def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     """Read a model file; arrays stay on disk until they are used.
 
-    Loading never runs code from the file. Every shape and type is checked first.
+    Every shape and type is checked first; no code of the file is run.
 
     Parameters
     ----------
@@ -467,11 +417,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     ModelFileError
         If the file is damaged, cut off, foreign, or newer than this brainweave.
     """
-    return _model_from(read_container(Path(path), kind=MODEL, verify=verify))
-
-
-def _model_from(file: OpenFile) -> Any:
-    """Make the model of an open file."""
+    file = read_container(Path(path), kind=MODEL, verify=verify)
     with file.reading() as document:
         model = document["model"].decode()
         if not isinstance(model, (BaseAligner, SubjectMap)):
@@ -497,8 +443,7 @@ def save_basis(
 ) -> Path:
     """Write one subject's samples and what alignment computes of them.
 
-    The file holds the samples, their inner products, and the eigenpairs at the energy
-    of the basis, so that alignment reads voxels only for voxel weights.
+    The file holds the samples, their inner products, and the kept eigenpairs.
 
     Parameters
     ----------
@@ -509,7 +454,7 @@ def save_basis(
     subject : Subject, optional
         Whose basis it is: its id, labels, runs, stimuli and space are stored.
     provenance : mapping, optional
-        How it was made.
+        How it was made, as in :func:`save`.
 
     Returns
     -------
@@ -518,10 +463,11 @@ def save_basis(
     """
     if not isinstance(basis, SubjectBasis):
         raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
-    subject = basis if subject is None else subject
-    more = {key: getattr(subject, key, None) for key in (*_PER_SAMPLE, "space")}
-    more["id"] = str(getattr(subject, "id", ""))
-    return write_document(Path(path), BASIS, basis, more, provenance)
+    if subject is not None:
+        basis = copy(basis)
+        for key in ("id", "labels", "runs", "stimuli", "space"):
+            setattr(basis, key, getattr(subject, key, None))
+    return write_document(Path(path), BASIS, basis, {}, provenance)
 
 
 def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis:
@@ -537,48 +483,15 @@ def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis
     Returns
     -------
     StoredBasis
-        A :class:`SubjectBasis` that also knows its ``id``, ``labels``, ``runs``,
-        ``stimuli`` and ``space``.
+        A basis with the ``id``, ``labels``, ``runs``, ``stimuli`` and ``space`` that
+        were stored, so that ``GDM().fit(bases)`` needs nothing else.
     """
-    return basis_from(read_container(Path(path), kind=BASIS, verify=verify))
-
-
-def basis_from(file: OpenFile) -> StoredBasis:
-    """Make the basis of an open file."""
+    file = read_container(Path(path), kind=BASIS, verify=verify)
     with file.reading() as document:
         basis = document["basis"].decode()
         if not isinstance(basis, StoredBasis):
             document["basis"].refuse("is not a basis")
-        basis.id = str(document["id"].value)
-        for key in _PER_SAMPLE:
-            values = document[key].decode()
-            if values is not None:
-                if np.shape(values) != (basis.n_samples,):
-                    document[key].refuse(
-                        f"are not one for each of {basis.n_samples} samples"
-                    )
-                values = np.array(values)  # used one by one: out of the mapped file
-            setattr(basis, key, values)
-        basis.space = document["space"].decode()
-        if basis.space is not None and basis.space.n_voxels != basis.n_voxels:
-            document["space"].refuse(f"has other than {basis.n_voxels} voxels")
     return basis
-
-
-# -- what a file holds -----------------------------------------------------------------
-
-# the last part of an array's name -> why it is in the file
-_WHY = {
-    "weights": "from voxels to shared features",
-    "patterns": "from shared features back to voxels",
-    "samples": "aligning samples, for voxel weights and to compare new samples with",
-    "products": "inner products of the aligning samples",
-    "narrow": "standardised samples (fewer voxels than samples)",
-    "vectors": "kept eigenvectors of the Gram matrices",
-    "mean": "what standardises new samples",
-    "scale": "what standardises new samples",
-    "signatures": "by which aligning samples are known again",
-}
 
 
 @dataclass(frozen=True)
@@ -591,8 +504,6 @@ class Description:
         The file.
     kind : str
         ``"model"`` or ``"basis"``.
-    version : int
-        Version of the format.
     brainweave : str
         Version of brainweave that wrote the file.
     what : str
@@ -603,37 +514,31 @@ class Description:
         How it was made.
     n_bytes : int
         Size of the file.
-    parts : dict of str to (int, str)
-        Bytes of each kind of array and why it is there, largest first.
     """
 
     path: Path
     kind: str
-    version: int
     brainweave: str
     what: str
     facts: dict[str, Any]
     provenance: dict[str, Any]
     n_bytes: int
-    parts: dict[str, tuple[int, str]]
 
     def __str__(self) -> str:
         from rich.filesize import decimal
 
+        size = decimal(self.n_bytes)
         lines = [
             f"{self.path}: {self.what}",
-            f"format {self.kind} version {self.version}, written by brainweave "
-            f"{self.brainweave}, {decimal(self.n_bytes)}",
+            f"{self.kind} file, written by brainweave {self.brainweave}, {size}",
         ]
-        lines += [f"  {name}: {value}" for name, value in self.facts.items()]
-        for name, (size, why) in self.parts.items():
-            reason = f" ({why})" if why else ""
-            lines.append(f"  {decimal(size):>10}  {name}{reason}")
-        return "\n".join(lines)
+        return "\n".join(
+            lines + [f"  {name}: {value}" for name, value in self.facts.items()]
+        )
 
 
 def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
-    """Return what a model or basis file holds, how large its parts are, and why.
+    """Return what a model or basis file holds, and how it was made.
 
     Parameters
     ----------
@@ -645,42 +550,35 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     Returns
     -------
     Description
+        Of the file.
     """
     path = Path(path)
     file = read_container(path, verify=verify)
-    is_basis = file.document["format"] == BASIS
-    if is_basis:
-        basis = basis_from(file)
-        names = ("n_samples", "n_voxels", "n_kept", "energy")
-        facts = {name: getattr(basis, name) for name in names}
-        facts["kernel"] = basis.kernel.name
-        what = f"basis of subject {basis.id or basis.name}"
-    else:
-        what, facts = _model_facts(file)
     with file.reading() as document:
         made = document["provenance"].decode()
-    sizes: dict[str, int] = {}
-    for name, array in file.arrays.items():
-        words = [word for word in name.split(".") if not word.isdigit()]
-        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
-        part = "brain masks" if part == "space" else part
-        sizes[part] = sizes.get(part, 0) + array.nbytes
-    ordered = sorted(sizes.items(), key=lambda item: -item[1])
+    kind = file.document["format"].removeprefix("brainweave-")
+    what, facts = _basis_facts(path) if kind == "basis" else _model_facts(path)
     return Description(
         path=path,
-        kind="basis" if is_basis else "model",
-        version=VERSION,
+        kind=kind,
         brainweave=str(file.document.get("brainweave")),
         what=what,
         facts=facts,
         provenance=made if isinstance(made, dict) else {},
         n_bytes=path.stat().st_size,
-        parts={part: (size, _WHY.get(part, "")) for part, size in ordered},
     )
 
 
-def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
-    model = _model_from(file)
+def _basis_facts(path: Path) -> tuple[str, dict[str, Any]]:
+    basis = load_basis(path, verify=False)
+    names = ("n_samples", "n_voxels", "n_kept", "energy")
+    facts = {name: getattr(basis, name) for name in names}
+    facts["kernel"] = basis.kernel.name
+    return f"basis of subject {basis.id or basis.name}", facts
+
+
+def _model_facts(path: Path) -> tuple[str, dict[str, Any]]:
+    model = load(path, verify=False)
     if not isinstance(model, BaseAligner):
         what = f"a map of one subject, {model.n_voxels} voxels, {model.kernel} kernel"
         return what, {"n_components": model.n_components}
@@ -689,19 +587,15 @@ def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
         "study_fingerprint": model.study_fingerprint,
         "aligned by labels, ids or rows": "yes" if model._joins_samples else "no",
     }
-    facts |= {
-        name: value if isinstance(value, (int, float, str, type(None), dict)) else "..."
-        for name, value in model.get_params(deep=False).items()
-    }
+    simple = (int, float, str, type(None), dict)
+    for name, value in model.get_params(deep=False).items():
+        facts[name] = value if isinstance(value, simple) else "..."
     for key, kind in model._stored_kinds().items():
         value = getattr(model, key.rstrip("?"), None)
-        if key not in BaseAligner._stored and value is not None:
-            if kind in (bool, int, float, str):
-                facts[key.rstrip("?")] = value
-            elif key == "eigenvalues_":  # in the direction of every other display
-                facts["graph_fit"] = graph_fit(model).tolist()
-            elif kind == "K":  # a number per shared feature
-                facts[key.rstrip("?")] = value.tolist()
+        if key not in BaseAligner._stored and kind in (bool, int, float, str):
+            facts[key.rstrip("?")] = value
+    if hasattr(model, "eigenvalues_"):
+        facts["graph_fit"] = graph_fit(model).tolist()
     if "_check" in vars(model):
         facts["held-out check"] = vars(model)["_check"].verdict
     voxels = sorted({m.n_voxels for m in model.maps_})

@@ -1,7 +1,8 @@
-"""Figures of studies, models and results; each function returns a matplotlib Figure.
+"""Figures of studies, models and results.
 
-The figures belong to no pyplot window: save them (``figure.savefig("a.svg")``), or let
-a notebook show them. Matplotlib is imported when the first is drawn.
+Functions draw into the given ``axes``, or into a new pyplot figure, and return the
+axes: ``plot_accuracy(results).figure.savefig("a.svg")``. Matplotlib is imported when
+the first is drawn.
 """
 
 from brainweave.plotting.model import (

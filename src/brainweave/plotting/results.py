@@ -14,7 +14,7 @@ from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 MAX_LEGEND = 24  # more categories are told by the order of their colours alone
 
@@ -56,26 +56,29 @@ def read_sequences(study: Any, names: Sequence[Any] | None = None) -> Sequences:
     if names is None and all(hasattr(s, "id") for s in entries):
         names = [s.id for s in entries]
     names = style.name_subjects(names, len(entries))
-    labels, runs = [], []
+    labels: list[list[Any]] = []
+    runs: list[list[Any]] = []
     for entry in entries:
         is_subject = hasattr(entry, "n_samples")
         n = int(entry.n_samples) if is_subject else len(entry)
-        labels.append(_without_missing(entry.labels if is_subject else entry, n))
-        runs.append(_without_missing(getattr(entry, "runs", None), n))
+        for values, kept in (
+            (entry.labels if is_subject else entry, labels),
+            (getattr(entry, "runs", None), runs),
+        ):
+            known = [None] * n if values is None else values
+            listed = np.asarray(known, dtype=object).tolist()
+            kept.append([None if is_missing(v) else v for v in listed])
     return Sequences([str(n) for n in names], labels, runs)
-
-
-def _without_missing(values: Iterable[Any] | None, n: int) -> list[Any]:
-    if values is None:
-        return [None] * n
-    listed = np.asarray(values, dtype=object).tolist()
-    return [None if is_missing(v) else v for v in listed]
 
 
 @style.styled
 def plot_sequences(
-    study: Any, *, names: Sequence[Any] | None = None, legend: bool = True
-) -> "Figure":
+    study: Any,
+    *,
+    names: Sequence[Any] | None = None,
+    legend: bool = True,
+    axes: "Axes | None" = None,
+) -> "Axes":
     """Plot a strip of coloured samples per subject, one colour per category.
 
     Parameters
@@ -86,16 +89,18 @@ def plot_sequences(
         Names of the subjects; by default their ids.
     legend : bool, default=True
         Whether to add a legend, if there are not too many categories.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
 
     Returns
     -------
-    Figure
+    Axes
         Gaps in a strip are borders of runs; grey samples are unlabelled.
 
     Examples
     --------
-    >>> figure = plot_sequences([["face", "house"], ["house", "face", "face"]])
-    >>> figure.axes[0].images[0].get_array().shape  # subjects x samples x RGBA
+    >>> axes = plot_sequences([["face", "house"], ["house", "face", "face"]])
+    >>> axes.images[0].get_array().shape  # subjects x samples x RGBA
     (2, 3, 4)
     """
     from matplotlib.colors import to_rgba
@@ -109,8 +114,8 @@ def plot_sequences(
     for row, labels in enumerate(sequences.labels):
         for column, label in enumerate(labels):
             image[row, column] = to_rgba(colors.get(label, style.UNLABELLED))
-
-    figure, (ax,) = style.new_figure(7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
+    size = (7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
+    ax = style.new_axes(axes, *size)
     ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
     ax.hlines(np.arange(1, n), 0, longest, color=style.PAPER, linewidth=3)
     for row, runs in enumerate(sequences.runs):
@@ -124,7 +129,7 @@ def plot_sequences(
     if entries:
         handles = [Patch(color=color) for _, color in entries]
         style.add_legend(ax, handles, [name for name, _ in entries])
-    return figure
+    return ax
 
 
 # -- how well it was classified --------------------------------------------------------
@@ -143,12 +148,11 @@ class Scored:
     """
 
     def __init__(self, name: str, result: Any) -> None:
-        for needed in ("scores", "chance"):
-            if not hasattr(result, needed):
-                raise TypeError(
-                    f"Result {name!r} is a {type(result).__name__} without "
-                    f"{needed!r}; give what between_subject_classification returns."
-                )
+        if not (hasattr(result, "scores") and hasattr(result, "chance")):
+            raise TypeError(
+                f"Result {name!r} is a {type(result).__name__} without 'scores' and "
+                "'chance'; give what between_subject_classification returns."
+            )
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
         self.name, self.result = name, result
@@ -191,53 +195,41 @@ def list_results(results: Any) -> list[Scored]:
 
 
 @style.styled
-def plot_accuracy(results: Any) -> "Figure":
+def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     """Plot a bar per result, its folds as dots, and the chance level.
 
     Parameters
     ----------
     results : result, list of results, or mapping of names to results
         What :func:`brainweave.between_subject_classification` returns; a mapping names
-        the bars, else ``method`` does. Results of one protocol stand together.
+        the bars, else ``method`` does.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
 
     Returns
     -------
-    Figure
+    Axes
     """
     listed = list_results(results)
     style.check_not_empty(listed, "results")
-    protocols = list(dict.fromkeys(scored.protocol for scored in listed))
-    headings = [p for p in protocols if p]
-    n_slots = len(listed) + 0.8 * len(headings)
-    figure, (ax,) = style.new_figure(6.0, 0.75 + 0.34 * n_slots)
-    ticks: dict[float, str] = {}
-    y, chances = 0.0, {scored.chance for scored in listed}
-    for protocol in protocols:
-        if protocol:
-            ticks[y] = protocol
-            y += 0.8
-        for scored in (s for s in listed if s.protocol == protocol):
-            _draw_bar(ax, y, scored)
-            if len(chances) > 1:
-                ax.vlines(scored.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
-            ticks[y] = scored.name
-            y += 1
-    style.name_ticks(ax.yaxis, list(ticks), ticks.values())
+    chances = {s.chance for s in listed}
+    ax = style.new_axes(axes, 6.0, 0.75 + 0.34 * len(listed))
+    for y, scored in enumerate(listed):
+        _draw_bar(ax, y, scored)
+        ends = y - 0.5, y + 0.5
+        ax.vlines(scored.chance, *ends, color=INK, linestyle=DASHED, linewidth=1.1)
+    several = len({s.protocol for s in listed}) > 1
+    names = [
+        f"{s.name}, {s.protocol}" if several and s.protocol else s.name for s in listed
+    ]
+    style.name_ticks(ax.yaxis, list(range(len(listed))), names)
     ax.tick_params(axis="y", length=0)
-    for label in ax.get_yticklabels():
-        if label.get_text() in headings:
-            label.set(color=MUTED, fontstyle="italic")
-    ax.set_xlim(0, 1)
-    ax.set_ylim(y - 0.4, -0.6)
+    ax.set(xlim=(0, 1), ylim=(len(listed) - 0.4, -0.6))
     ax.set_xticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
     ax.spines["left"].set_visible(False)
-    xlabel = "accuracy per fold, and mean; dashed: chance"
-    if len(chances) == 1:
-        chance = chances.pop()
-        ax.axvline(chance, color=INK, linestyle=DASHED, linewidth=1.1)
-        xlabel += f" ({style.percent(chance)})"
-    ax.set_xlabel(xlabel)
-    return figure
+    level = f" ({style.percent(chances.pop())})" if len(chances) == 1 else ""
+    ax.set_xlabel(f"accuracy per fold, and mean; dashed: chance{level}")
+    return ax
 
 
 def _draw_bar(ax: Any, y: float, scored: Scored) -> None:
@@ -253,7 +245,9 @@ def _draw_bar(ax: Any, y: float, scored: Scored) -> None:
 
 
 @style.styled
-def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
+def plot_confusion(
+    result: Any, *, title: str | None = None, axes: "Axes | None" = None
+) -> "Axes":
     """Plot the confusion matrix of a result as shares of the true category.
 
     Parameters
@@ -262,24 +256,21 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
         With ``confusion`` (counts; rows are the true categories) and ``categories``.
     title : str, optional
         Default: the method and its protocol.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
 
     Returns
     -------
-    Figure
+    Axes
         A row without test samples stays empty.
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
     counts = np.asarray(result.confusion, dtype=float)
     categories = list(result.categories)
-    n = len(categories)
-    if counts.shape != (n, n):
-        raise InputError(
-            f"The confusion matrix has shape {counts.shape} for {n} categories."
-        )
-    shares = row_shares(counts)
+    n, shares = len(categories), row_shares(counts)
     size = min(1.4 + 0.36 * max(n, 3), 6.4)
-    figure, (ax,) = style.new_figure(size + 0.5, size)
+    ax = style.new_axes(axes, size + 0.5, size)
     # from nothing to the accent colour, so that it also lies on dark paper
     r, g, b, _ = to_rgba(ACCENT)
     cmap = LinearSegmentedColormap.from_list("accent", [(r, g, b, 0.04), (r, g, b, 1)])
@@ -293,11 +284,8 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
     if n <= MAX_NAMES:
         for axis in (ax.xaxis, ax.yaxis):
             style.name_ticks(axis, list(range(n)), categories)
-        turn = 45 if n <= MAX_NUMBERS else 90
         for label in ax.get_xticklabels():
-            label.set(rotation=turn, ha="right", rotation_mode="anchor")
-            if turn == 90:
-                label.set(va="center")
+            label.set(rotation=45, ha="right", rotation_mode="anchor")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set(xlabel="predicted", ylabel="true")
@@ -305,7 +293,7 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
         protocol = getattr(result, "protocol", "") or ""
         title = ", ".join(filter(None, (str(result.method), str(protocol))))
     ax.set_title(style.clean_text(title), parse_math=False)
-    return figure
+    return ax
 
 
 def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:

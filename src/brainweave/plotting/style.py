@@ -1,8 +1,4 @@
-"""Colours, sizes and text rules that all figures share.
-
-Figures are plain :class:`matplotlib.figure.Figure` objects: nothing is registered with
-pyplot, so nothing has to be closed, and a user's own style sheets change nothing.
-"""
+"""Colours, sizes and text rules that all figures share."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +9,6 @@ from brainweave._core.exceptions import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,8 +22,7 @@ ACCENT = "#0072b2"
 UNLABELLED = "#9ba3ac"
 DASHED = (0, (4, 3))
 
-# Okabe and Ito (2008) without black, its yellow darkened to be seen on white, and a
-# purple; Petroff (2021), optimised under simulated colour vision deficiencies; and the
+# Okabe and Ito (2008) with a darker yellow, and purple for black; Petroff (2021); the
 # colour alphabet of Green-Armytage (2010) without what is lost on black or on white.
 _PALETTES = [
     "0072b2 e69f00 009e73 cc79a7 56b4e9 d55e00 b5a300 7b5ea7",
@@ -89,10 +83,9 @@ def subject_name(name: Any) -> str:
     return text if text.lower().startswith("sub") else f"subject {text}"
 
 
-def percent(value: float, digits: int = 1) -> str:
+def percent(value: float) -> str:
     """Write a share as people read it; the space does not break."""
-    text = f"{100 * value:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + "\u00a0%"
+    return f"{100 * value:.1f}".removesuffix(".0") + "\u00a0%"
 
 
 _STYLE: dict[Any, Any] = {
@@ -100,19 +93,15 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 9,
     "text.color": INK,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "lines.linewidth": 1.5,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "axes.facecolor": "none",
-    "figure.facecolor": PAPER,
 }
 
 
@@ -131,20 +120,19 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def new_figure(
-    width: float, height: float, rows: int = 1, columns: int = 1
-) -> tuple["Figure", list["Axes"]]:
-    """Make a figure (inches) and its axes, row by row."""
-    from matplotlib.figure import Figure
+def new_axes(axes: "Axes | None", width: float, height: float) -> "Axes":
+    """Return the given axes, or those of a new pyplot figure (inches), tidied."""
+    if axes is None:
+        import matplotlib.pyplot as plt
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for ax in axes:
-        # ticks are made when drawn, when the style is no longer in force
-        ax.tick_params(
-            color=MUTED, labelcolor=INK, labelsize=8.5, width=0.8, length=3, pad=3
-        )
-    return figure, axes
+        _, axes = plt.subplots(figsize=(width, height), layout="constrained")
+    return tidy_ticks(axes)
+
+
+def tidy_ticks(axes: "Axes") -> "Axes":
+    """Style the ticks, which are made when the style is no longer in force."""
+    axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8.5, length=3, pad=3)
+    return axes
 
 
 def name_ticks(axis: Any, positions: Sequence[float], names: Iterable[Any]) -> None:

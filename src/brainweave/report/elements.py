@@ -23,7 +23,7 @@ from markupsafe import Markup
 from brainweave.plotting.style import ACCENT, GRID, INK, MUTED, PAPER, clean_text
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 _FORMULA = ("=", "+", "-", "@")  # begin text that a spreadsheet would run
 
@@ -188,13 +188,14 @@ _DRAWING = Markup('<div class="drawing">{}</div>')
 LEAST_TEXT = 11.2  # px
 
 
-def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
-    """Return a figure as an ``<svg>`` element for the page, which may scroll.
+def figure_svg(axes: "Axes", id: str, label: str) -> Markup:
+    """Return the figure of axes as an ``<svg>`` element for the page, and close it.
 
     Text stays text; colours of the theme become variables of the page; ids get `id` in
     front, so that several figures can share a page.
     """
     import matplotlib as mpl
+    import matplotlib.pyplot as plt
 
     out = io.BytesIO()
     with mpl.rc_context(), warnings.catch_warnings():
@@ -202,7 +203,9 @@ def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
         # the page's fonts draw what Matplotlib's own font lacks
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not")
+        figure: Any = axes.figure
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    plt.close(figure)
     root = ElementTree.fromstring(out.getvalue())
     for child in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(child)
@@ -236,12 +239,15 @@ def _adapt(attributes: dict[str, str], id: str) -> None:
             )
 
 
-def figure_png(figure: "Figure", label: str, *, dpi: int = 140) -> Markup:
-    """Return a figure as an ``<img>`` that holds its pixels; for brains."""
+def brain_png(drawn: Any, label: str) -> Markup:
+    """Return a figure or display of a brain as an ``<img>``, and close it."""
+    import matplotlib.pyplot as plt
     from PIL import Image
 
     out, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(out, format="png", dpi=dpi)
+    figure = getattr(drawn, "frame_axes", drawn).figure
+    figure.savefig(out, format="png", dpi=140)
+    plt.close(figure)
     # a palette of 64 colours is a quarter of the size, and looks the same
     Image.open(out).convert("RGB").quantize(64).save(small, "PNG", optimize=True)
     data = base64.b64encode(small.getvalue()).decode()

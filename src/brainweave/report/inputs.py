@@ -90,7 +90,6 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
             )
     elif model is not None:
         inputs.names = name_subjects(None, len(model.maps_))
-        inputs.sequences = _sequences_of_graph(model, inputs.names)
     inputs.notes = check_same_study(study, model, inputs.results, method)
     if model is not None:
         # by runs where the study has them and is what aligned
@@ -101,20 +100,6 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
         if shared is not None:
             inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
     return inputs
-
-
-def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
-    """Recover the labels of the aligning samples from the graph of a GDM."""
-    graph = getattr(model, "graph_", None)
-    groups = getattr(graph, "groups", ())
-    if graph is None or not groups or not hasattr(groups[0], "codes"):
-        return None
-    codes, categories = np.asarray(groups[0].codes), groups[0].names
-    labels = [
-        [categories[code] if code >= 0 else None for code in codes[rows]]
-        for rows in graph.slices()
-    ]
-    return Sequences(list(names), labels, [[None] * len(values) for values in labels])
 
 
 def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,12 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.aligners.check.alignment_check import graph_fit
-from brainweave.basis.reliability import reliable_share
 from brainweave.evaluation.comparison import (
     SIGNIFICANT,
     compare_results,
     subject_interval,
     subject_means,
 )
-from brainweave.plotting.model import energy_curves, feature_map_figures
 from brainweave.plotting.results import Scored, Sequences, row_shares
 from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
 from brainweave.report.elements import (
@@ -33,18 +32,18 @@ from brainweave.report.elements import (
     Element,
     Section,
     Table,
-    figure_png,
+    brain_png,
     render,
 )
 from brainweave.report.inputs import Inputs
-from brainweave.study.provenance import describe_record, was_scrubbed
+from brainweave.study.provenance import describe_record
 
 MAX_STRIPS = 40  # subjects whose sequences are drawn
 MAX_COUNTED = 16  # categories that fit into a table
 
 
 def data_section(inputs: Inputs) -> Section | None:
-    """Describe the samples: how many, in which order, how reliable."""
+    """Describe the samples: how many, in which order."""
     elements = []
     if inputs.sequences is not None:
         if inputs.sequences.categories:
@@ -67,17 +66,10 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
         "told": texts[kind].format(n=n, distinct=distinct),
         "more": texts["more"].format(drawn=MAX_STRIPS, n=n) if n > MAX_STRIPS else "",
     }
-    subjects = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
-    rows = [
-        [name, i, *sample]
-        for name, labels, runs in subjects
-        for i, sample in enumerate(zip(runs, labels, strict=True))
-    ]
     return Element.make(
         "sequences",
         values,
         figure=plotting.plot_sequences(shown, names=names, legend=False),
-        data=Table(["subject", "sample", "run", "label"], rows),
         legend=sequences.legend(),
     )
 
@@ -85,18 +77,11 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
 def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     columns: dict[str, list[Any]] = {"subject": inputs.names}
     columns["samples"] = sequences.lengths
-    reliable: list[float | None] = []
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
         columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
-        samples = (s.data() for s in inputs.study)
-        known = zip(samples, sequences.labels, sequences.runs, strict=True)
-        reliable = [reliable_share(*subject) for subject in known]
-        shares = [None if r is None else percent(r) for r in reliable]
-        columns["reliable voxels"] = shares
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
-    columns |= _record_columns(inputs)
     if len(sequences.categories) <= MAX_COUNTED:
         for category in sequences.categories:
             counts = [labels.count(category) for labels in sequences.labels]
@@ -106,34 +91,7 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     unlabelled = [labels.count(None) for labels in sequences.labels]
     if any(unlabelled):
         columns["unlabelled"] = unlabelled
-    told = any(share is not None for share in reliable)
-    caption = "caption_reliable" if told else "caption"
-    common = TEXTS["elements"]["subjects"]["common"]
-    values = {"common": common if "in all masks" in columns else ""}
-    return Element.make("subjects", values, caption=caption, table=Table.of(columns))
-
-
-def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
-    """Return columns of missing runs, scrubbed volumes and the overlap of masks."""
-    missing, runs = (inputs.record.get(k) or {} for k in ("missing_runs", "runs"))
-    columns: dict[str, list[Any]] = {}
-    lacking = [", ".join(map(str, missing.get(name, []))) for name in inputs.names]
-    columns["missing runs"] = [text or None for text in lacking]
-    scrubbed = {
-        id: sum(run.get("scrubbed", 0) for run in own.values())
-        for id, own in runs.items()
-    }
-    if any(scrubbed.values()):
-        done = was_scrubbed(inputs.record.get("settings") or {})
-        title = "scrubbed volumes" if done else "volumes left out"
-        columns[title] = [scrubbed.get(name) for name in inputs.names]
-    masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
-    if len({getattr(mask, "shape", None) for mask in masks} - {None}) == 1:
-        sizes = [0 if mask is None else int(mask.sum()) for mask in masks]
-        common = int(np.logical_and.reduce(masks).sum()) if all(sizes) else None
-        if common is not None and set(sizes) != {common}:
-            columns["in all masks"] = [percent(common / size) for size in sizes]
-    return columns
+    return Element.make("subjects", table=Table.of(columns))
 
 
 # -- accuracy: methods side by side, subjects, confusions ------------------------------
@@ -280,7 +238,8 @@ def model_section(inputs: Inputs) -> Section | None:
     if getattr(inputs.model, "eigenvalues_", None) is not None:
         elements.append(_eigenvalues(inputs.model))
     if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
-        elements.append(_energy(inputs))
+        drawing = plotting.plot_energy(inputs.model, names=inputs.names)
+        elements.append(Element.make("energy", figure=drawing))
     if hasattr(inputs.model, "component_summary"):
         # a model that came back without its bases may not know any more
         with suppress(InputError):
@@ -297,20 +256,6 @@ def _eigenvalues(model: Any) -> Element:
         caption="caption_partly" if informative < len(values) else "caption",
         figure=plotting.plot_eigenvalues(model),
         data=Table(["feature", "fit to the graph", "gains"], rows),
-    )
-
-
-def _energy(inputs: Inputs) -> Element:
-    curves = energy_curves(inputs.bases)
-    rows = [
-        [name, k, round(float(share), 5), k < basis.n_kept]
-        for name, basis, curve in zip(inputs.names, inputs.bases, curves, strict=True)
-        for k, share in enumerate(curve)
-    ]
-    return Element.make(
-        "energy",
-        figure=plotting.plot_energy(inputs.model, names=inputs.names),
-        data=Table(["subject", "component", "cumulative share", "kept"], rows),
     )
 
 
@@ -337,14 +282,13 @@ def _components(inputs: Inputs) -> Element:
     )
 
 
-def details_section(inputs: Inputs, seconds: Mapping[str, float]) -> Section | None:
-    """List settings, times and versions."""
+def details_section(inputs: Inputs) -> Section | None:
+    """List settings and versions."""
     machine = f"{platform.system()} {platform.machine()}"
     used = {**versions(LIBRARIES), "platform": machine}
     tables = {
         "configuration": Table(["setting", "value"], flatten(inputs.config)),
         "versions": Table(["software", "version"], list(used.items())),
-        "times": _times(inputs, seconds),
     }
     shown = [Element.make(id, table=t) for id, t in tables.items() if t.rows]
     return Section.make("details", shown)
@@ -356,38 +300,16 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             rows += flatten(value, f"{prefix}{key}.")
-        else:
-            rows.append([f"{prefix}{key}", _setting_text(value)])
+            continue
+        if hasattr(value, "shape"):
+            value = f"{type(value).__name__} of shape {tuple(value.shape)}"
+        elif callable(value):
+            value = getattr(value, "__name__", type(value).__name__)
+        rows.append([f"{prefix}{key}", clean_text(value, limit=500)])
     return rows
 
 
-def _setting_text(value: Any) -> str:
-    if hasattr(value, "shape"):
-        return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    if isinstance(value, (list, tuple)):
-        value = ", ".join(_setting_text(v) for v in value) or "none"
-    elif callable(value):
-        value = getattr(value, "__name__", type(value).__name__)
-    return value if isinstance(value, str) else clean_text(value, limit=500)
-
-
-def _times(inputs: Inputs, seconds: Mapping[str, float]) -> Table:
-    """Tabulate the seconds of each stage: of this run, and of each result."""
-    spent = {"this run": seconds}
-    spent |= {inputs.title(scored): scored.seconds for scored in inputs.results}
-    stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
-    stages.sort(key=lambda stage: stage == "total")  # the sum comes last
-    rows = [
-        [name, *(round(float(times[s]), 3) if s in times else None for s in stages)]
-        for name, times in spent.items()
-        if times
-    ]
-    return Table(["", *map(str, stages)], rows)
-
-
 # -- brains: the reader chooses a shared feature and a subject -------------------------
-
-MAX_VOXELS = 1000  # whose values a map offers for download
 
 
 def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section | None:
@@ -430,32 +352,23 @@ def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
 
 def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
     """Draw features on brains, all with one colour scale."""
-    patterns = {}
-    for i, map_ in maps.items():
-        first = map_.patterns[list(range(n_components))]
-        first = first.toarray() if hasattr(first, "toarray") else first  # sparse
-        patterns[i] = np.nan_to_num(np.asarray(first, dtype=float))
-    limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
+    features = list(range(n_components))
+    patterns = [map_.patterns[features] for map_ in maps.values()]
+    dense = [p.toarray() if hasattr(p, "toarray") else p for p in patterns]
+    limit = max(float(np.abs(np.nan_to_num(p)).max(initial=0)) for p in dense) or 1.0
     check, drawn = inputs.check, []
     holds = np.ones(n_components, dtype=bool)
     if check is not None and check.pieces is None and len(check.p) >= n_components:
         holds = check.holds
-    shown = [(k, i) for k in range(n_components) for i in maps]
-    figures = feature_map_figures(((maps[i], k) for k, i in shown), limit=limit)
-    for (k, i), figure in zip(shown, figures, strict=True):
+    for k, i in product(features, maps):
         doubt = "" if holds[k] else " (does not hold up)"
         title = f"Shared feature {k}, {subject_name(inputs.names[i])}{doubt}"
-        values = patterns[i][k]
-        strongest = np.sort(np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS])
-        listed = len(values) > MAX_VOXELS and f"the {MAX_VOXELS} strongest"
-        which = f"{listed or 'all'} of {len(values):,} voxels"
-        rows = [[int(v), float(values[v])] for v in strongest]
-        table = Table(["voxel", "pattern"], rows)
-        drawn.append((k, i, title, figure_png(figure, title), table, which))
+        brain = plotting.plot_feature_map(maps[i], k, limit=limit, colorbar=False)
+        drawn.append((k, i, title, brain_png(brain, title)))
     drawing = render(
         "maps.html.jinja",
         maps=drawn,
-        features=range(n_components),
+        features=features,
         subjects={i: subject_name(inputs.names[i]) for i in maps},
         limit=f"{limit:.2g}",
     )

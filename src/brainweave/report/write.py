@@ -13,7 +13,6 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from warnings import WarningMessage
 
 from markupsafe import Markup
 
@@ -29,8 +28,8 @@ from brainweave.evaluation.comparison import (
     compare_results,
     judge_alignment,
 )
-from brainweave.plotting.results import Sequences, method_label
-from brainweave.plotting.style import clean_text, percent, span, subject_name
+from brainweave.plotting.results import method_label
+from brainweave.plotting.style import percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
 from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
@@ -44,8 +43,6 @@ from brainweave.report.sections import (
 from brainweave.study.provenance import describe_record
 
 LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
-MAX_CATEGORIES = 100  # above which missing ones are not told
-MAX_LISTED = 6
 
 
 def write_report(
@@ -57,9 +54,8 @@ def write_report(
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
     warnings: Iterable[Any] = (),
-    seconds: Mapping[str, float] | None = None,
     n_maps: int = 3,
-    n_map_subjects: int = 3,
+    n_map_subjects: int = 2,
 ) -> Path:
     """Write one self-contained HTML file about a study, a model and its results.
 
@@ -83,9 +79,7 @@ def write_report(
         Heading of the report.
     warnings : iterable of str or warnings.WarningMessage, optional
         Warnings to show, in addition to those that the report finds.
-    seconds : mapping of str to float, optional
-        Time of each stage of this run; results have their own.
-    n_maps, n_map_subjects : int, default=3
+    n_maps, n_map_subjects : int, default=3 and 2
         Numbers of shared features and of subjects with brain maps; 0 for none. Every
         map takes half a second and 60 kB.
 
@@ -124,7 +118,7 @@ def write_report(
         space_section(inputs),
         model_section(inputs),
         maps,
-        details_section(inputs, seconds or {}),
+        details_section(inputs),
     ]
     script = asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -202,14 +196,9 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
 
 def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     """Say what a reader must know before believing the numbers."""
-    texts = list(inputs.notes)
-    for warning in given:
-        raised = isinstance(warning, WarningMessage)
-        prefix = f"{warning.category.__name__}: " if raised else ""
-        texts.append(f"{prefix}{warning.message if raised else warning}")
+    texts = [*inputs.notes, *(str(getattr(w, "message", w)) for w in given)]
     model, templates = inputs.model, TEXTS["cautions"]
-    said = " ".join(texts)
-    if "not unique" not in said and not getattr(model, "is_unique_", True):
+    if "not unique" not in " ".join(texts) and not getattr(model, "is_unique_", True):
         values = {"gaining": model.n_informative_, "k": model.n_components_}
         texts.append(templates["not_unique"].format(**values))
     for name, basis in zip(inputs.names, inputs.bases, strict=False):
@@ -221,8 +210,6 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         if basis.energy < 1 and basis.lost_share > LOST_SHARE:
             lost = percent(basis.lost_share)
             texts.append(templates["lost"].format(lost=lost, **values))
-    if inputs.sequences is not None and "not held by all subjects" not in said:
-        texts += _missing_categories(inputs.sequences)
     for protocol, members in inputs.panels:
         for scored in members:
             if scored.p_value is not None and scored.p_value > SIGNIFICANT:
@@ -231,25 +218,6 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
                 texts.append(templates["not_above"].format(protocol=where, **values))
     # a warning raised while fitting is often also found here
     return list(dict.fromkeys(texts))
-
-
-def _missing_categories(sequences: Sequences) -> Iterator[str]:
-    """Name the categories that subjects lack, once for all who lack the same."""
-    who: dict[str, list[str]] = {}
-    if len(sequences.categories) > MAX_CATEGORIES:
-        return
-    for name, labels in zip(sequences.names, sequences.labels, strict=True):
-        lacking = [clean_text(c) for c in sequences.categories if c not in {*labels}]
-        who.setdefault(_list_some(lacking), []).append(subject_name(name))
-    for what, names in who.items():
-        have = "has" if len(names) == 1 else "have"
-        if what:
-            yield f"{_list_some(names)} {have} no sample of: {what}."
-
-
-def _list_some(names: list[str]) -> str:
-    left = len(names) - MAX_LISTED
-    return ", ".join(names[:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")
 
 
 # -- the methods paragraph -------------------------------------------------------------

@@ -1,9 +1,6 @@
-"""Studies: samples of many subjects, from wherever people keep them.
+"""Studies: samples of many subjects, read from files, downloaded or simulated.
 
-What a study is stands in this folder; the rooms below it read and make studies:
-``formats`` (files), ``simulation`` and ``public`` (datasets to download). Names are
-imported when first used, so that images and tables cost nothing before; the stub
-``__init__.pyi`` is the one list of them.
+Names are imported when first used; the stub ``__init__.pyi`` lists them.
 """
 
 import lazy_loader

@@ -1,6 +1,7 @@
 """The names of this package and their homes."""
 
 from .formats.bids import load_bids as load_bids
+from .formats.bids_writer import write_bids as write_bids
 from .formats.events import EventRules as EventRules
 from .formats.events import Sampling as Sampling
 from .formats.folder import open_study as open_study
@@ -9,20 +10,16 @@ from .formats.images import load_cifti as load_cifti
 from .formats.images import load_gifti as load_gifti
 from .formats.images import load_nifti as load_nifti
 from .formats.matlab import load_matlab as load_matlab
-from .formats.openfmri import load_openfmri as load_openfmri
 from .formats.runs import Cleaning as Cleaning
 from .formats.runs import ImageSource as ImageSource
 from .formats.runs import Run as Run
 from .public import fetch_haxby as fetch_haxby
 from .public import fetch_openneuro as fetch_openneuro
 from .public import fetch_raider as fetch_raider
-from .simulation.bids_writer import write_bids as write_bids
-from .simulation.engine import SimulationSettings as SimulationSettings
-from .simulation.simulate import SimulatedStudy as SimulatedStudy
-from .simulation.simulate import simulate_like as simulate_like
-from .simulation.simulate import simulate_study as simulate_study
+from .simulation import SimulatedStudy as SimulatedStudy
+from .simulation import SimulationSettings as SimulationSettings
+from .simulation import simulate_study as simulate_study
 from .spaces import VolumeSpace as VolumeSpace
-from .spaces import to_image as to_image
 from .study import Study as Study
 from .subject import Subject as Subject
 from .surface import CiftiSpace as CiftiSpace

@@ -38,7 +38,6 @@ _SOURCES = {
     "cifti": "CIFTI",
     "gifti": "GIfTI",
     "matlab": "MATLAB",
-    "openfmri": "OpenfMRI",
 }
 _SCALES = {
     "zscore": "z-scores of each voxel and run",
@@ -145,7 +144,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     if samples is not None:
         when = f"{settings.get('hrf_delay', 0):g} s after the stimulus"
         if str(samples).startswith("trials"):
-            when = f"response {settings.get('hrf_model', 'unknown')}"
+            when = "Glover's response"
         texts["samples"] = f"{_SAMPLES.get(samples, samples)}, {when}"
     if "label" in settings:
         column = settings["label"]
@@ -177,7 +176,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     if _count(runs, "shared_volumes"):
         texts["overlapping events"] = (
             f"{_count(runs, 'shared_volumes')} volumes lie under events of several "
-            f"categories (rule: {settings.get('overlap')}); "
+            "categories; "
             f"{_count(runs, 'overshadowed')} events have no volume of their own"
         )
     match = record.get("match")
@@ -261,24 +260,20 @@ def was_scrubbed(settings: Record) -> bool:
     Others are left out too: those before the steady state, or by a mask of samples.
     """
     chosen = settings.get("confounds")
-    if isinstance(chosen, Mapping):  # arguments of nilearn's load_confounds
-        chosen = chosen.get("strategy", chosen.get("denoise_strategy"))
     return settings.get("scrub") is not None or "scrub" in str(chosen)
 
 
 def _describe_filters(settings: Record, confounds: Any, runs: list[Record]) -> str:
-    if "detrend" not in settings:
+    if "high_pass" not in settings:
         return ""
-    parts = ["trends removed"] if settings["detrend"] else []
-    if settings.get("high_pass"):
+    if settings["high_pass"]:
         text = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
         n_done = sum(bool(run.get("high_pass", True)) for run in runs)
         if n_done < len(runs):
             text += f" in {n_done} of {len(runs)} runs, whose repetition time is known"
-        parts.append(text)
-    elif any(str(name).startswith("cosine") for name in confounds or ()):
-        parts.append("high-pass by the cosines among the confounds")
-    return ", ".join(parts) or "none"
+        return text
+    cosines = any(str(name).startswith("cosine") for name in confounds or ())
+    return "high-pass by the cosines among the confounds" if cosines else "none"
 
 
 def _list_counts(by_subject: Mapping[str, int], form: str) -> str:

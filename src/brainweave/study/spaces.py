@@ -4,12 +4,9 @@ A space reads a run into samples x voxels, and puts values per voxel (the weight
 a shared feature) back into the same kind of image.
 """
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,8 +23,6 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".mgz")
 #: Scanners count to 2 ** 16, and scaling adds a few digits; what is far beyond is
 #: damage, such as a flipped bit in the exponent of a number.
 MAX_MAGNITUDE = 1e12
-# What may follow the data of an image, and what is read of it at a time.
-_MOST_SURPLUS, _CHUNK = 2**26, 2**20
 
 # A path, or an image object of nibabel.
 ImageLike: TypeAlias = Any
@@ -46,156 +41,74 @@ def image_name(image: ImageLike) -> str:
 @contextmanager
 def reading(image: ImageLike) -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into a StudyError with its name."""
+    name = image_name(image)
     try:
         yield
     except BrainweaveError:
         raise
     except FileNotFoundError:
-        raise StudyError(
-            f"There is no file {image_name(image)!r}. Check the path."
-        ) from None
+        raise StudyError(f"There is no file {name!r}. Check the path.") from None
     except PermissionError as error:
-        raise unreadable(Path(image_name(image)), error) from error
+        raise unreadable(Path(name), error) from error
+    except MemoryError as error:
+        raise StudyError(
+            f"{name!r} does not fit into memory ({error}). Check the shape that its "
+            "header states."
+        ) from error
     except Exception as error:
         # a damaged header makes nibabel fail in any way: a NaN where it computes an
         # offset, a code that it does not list, XML that ends early
-        from nibabel.filebasedimages import ImageFileError
-        from nibabel.spatialimages import HeaderDataError
-
-        problem = "has a header that makes no sense"
-        way_out = "It is damaged: get the file again."
-        for kinds, what in (
-            (EOFError, "ends early"),
-            ((zlib.error, gzip.BadGzipFile), "is damaged"),
-            ((ImageFileError, HeaderDataError), "is not a readable image"),
-            (OSError, "cannot be read"),  # also an uncompressed file that is too short
-            (MemoryError, "does not fit into memory"),
-        ):
-            if isinstance(error, kinds):
-                problem = what
-                way_out = "It may be cut off or damaged: get the file again."
-                break
-        if isinstance(error, MemoryError):
-            way_out = "Its header may be damaged: check its shape."
+        problem = "ends early" if isinstance(error, EOFError) else "is not readable"
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StudyError(
-            f"{image_name(image)!r} {problem} ({said}). {way_out}"
+            f"{name!r} {problem} ({said}). It may be cut off or damaged: get the file "
+            "again."
         ) from error
 
 
-def load_image(image: ImageLike, *kinds: type) -> Any:
+def load_image(image: ImageLike, kind: type | None = None) -> Any:
     """Open an image (the header only, where the format allows) and check its kind."""
-    import nibabel as nib
-
     if isinstance(image, str | PathLike):
+        from nibabel.loadsave import load
+
         path = Path(image)
         with reading(path):
             if path.is_file():
                 path.open("rb").close()  # nibabel does not say that it may not read
-            image = nib.load(path)
-    if isinstance(image, nib.spatialimages.SpatialImage):
-        with reading(image):
-            image = _checked_image(image)
-    if kinds and not isinstance(image, kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds)
+            image = load(path)
+    if kind is not None and not isinstance(image, kind):
         raise StudyError(
-            f"{image_name(image)!r} is a {type(image).__name__}, not a {wanted}."
+            f"{image_name(image)!r} is a {type(image).__name__}, not a {kind.__name__}."
         )
     return image
 
 
-def _checked_image(image: Any) -> Any:
-    """Return a compressed image with data that are read up to their checksum."""
-    proxy, files = image.dataobj, image.file_map or {}
-    names = {holder.filename for holder in files.values() if holder.filename}
-    compressed = [name for name in names if str(name).lower().endswith(_COMPRESSED)]
-    own = getattr(proxy, "file_like", None)
-    if not compressed or isinstance(proxy, _CheckedData):
-        return image
-    for name in compressed:  # the header of a pair, or a format that hides its file
-        if name != own:
-            _drain(name)
-    if own not in compressed:
-        return image
-    data = _CheckedData(proxy)
-    return type(image)(data, image.affine, image.header, image.extra, image.file_map)
+def whole_image(image: Any) -> Any:
+    """Return an opened image, a compressed one after its checksum was compared.
 
-
-class _CheckedData:
-    """The data of a compressed image; reading them goes on to the end of the stream.
-
-    A stream ends in a checksum and a length, and nibabel stops before them.
+    It stands at the end of the file, behind the data, where nibabel does not read it.
     """
-
-    is_proxy = True
-
-    def __init__(self, proxy: Any) -> None:
-        self.proxy, self.file_like = proxy, proxy.file_like
-        self.shape, self.ndim, self.dtype = proxy.shape, proxy.ndim, proxy.dtype
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        from nibabel.openers import ImageOpener
-
-        with reading(self.file_like), ImageOpener(self.file_like) as stream:
-            data = self.proxy.copy()
-            data.file_like = stream.fobj  # nibabel would map what it does not know
-            values = np.asarray(data, dtype)
-            _drain(stream)
-        return values
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        return np.asarray(self)[key]
-
-
-def _drain(stream: Any) -> None:
-    """Read a compressed stream to its end, where its checksum is compared."""
+    from nibabel import is_proxy
     from nibabel.openers import ImageOpener
 
-    with ImageOpener(stream) as file:
-        for _ in range(_MOST_SURPLUS // _CHUNK):
-            if not file.read(_CHUNK):
-                return
-    raise StudyError(
-        f"{image_name(getattr(stream, 'name', stream))!r} goes on for more than "
-        f"{_MOST_SURPLUS >> 20} MiB after its data. It is damaged: get the file again."
-    )
-
-
-# far beyond what events, confounds or labels of a run take
-_LARGEST_TABLE = 2**28  # bytes
-_MOST_COLUMNS = 50_000
+    name = str(image.get_filename() or "")
+    compressed = name.lower().endswith(_COMPRESSED) and is_proxy(image.dataobj)
+    if not compressed or not hasattr(image, "from_bytes"):
+        return image
+    with ImageOpener(name) as file:
+        return type(image).from_bytes(file.read())
 
 
 def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
     """Read a table of text as a DataFrame; `options` are those of pandas."""
     import pandas as pd
 
+    if "header" not in options:
+        # else a row with more cells than the header shifts all of them by one
+        options["index_col"] = False
     with reading(path):
-        opened: Any = gzip.open if path.suffix == ".gz" else open
-        read = bytearray()
-        with opened(path, "rb") as file:
-            while len(read) <= _LARGEST_TABLE and (chunk := file.read(2**20)):
-                read += chunk
-        content = bytes(read)
-        if len(content) > _LARGEST_TABLE:
-            raise StudyError(
-                f"{str(path)!r} holds more than {_LARGEST_TABLE >> 20} MB of text, too "
-                "much for a table of events, confounds or labels. Check that it is one."
-            )
-        mark = separator.encode() if len(separator) == 1 else b" "
-        n_columns = 1 + max(
-            (line.count(mark) for line in content.splitlines()), default=0
-        )
-        if n_columns > _MOST_COLUMNS:
-            raise StudyError(
-                f"{str(path)!r} has {n_columns} columns; a table of events, confounds "
-                f"or labels has {_MOST_COLUMNS} at most. Check that it is one."
-            )
-        if "header" not in options:
-            # else a row with more cells than the header shifts all of them by one
-            options["index_col"] = False
         try:
-            return pd.read_csv(BytesIO(content), sep=separator, **options)
+            return pd.read_csv(path, sep=separator, **options)
         except pd.errors.EmptyDataError:
             raise StudyError(
                 f"{str(path)!r} is empty: not even a header. Fill it, or remove it."
@@ -245,30 +158,6 @@ def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
             "file again."
         )
     return np.asarray(finite)
-
-
-def to_image(space: Any, values: ArrayLike) -> Any:
-    """Put values per voxel back into the kind of image the samples came from.
-
-    Parameters
-    ----------
-    space : VolumeSpace, CiftiSpace, SurfaceSpace or None
-        :attr:`Subject.space <brainweave.study.Subject>` of the subject.
-    values : array-like of shape (n_voxels,) or (n_maps, n_voxels)
-        One map, or several; weights (n_voxels x n_components) are given transposed.
-
-    Returns
-    -------
-    nibabel image
-        NIfTI, CIFTI (dscalar) or GIfTI; a dict of GIfTI images by structure if the
-        space has two hemispheres.
-    """
-    if space is None:
-        raise InputError(
-            "This subject has no space, so its values cannot be put on a brain. Load "
-            "it from images, or give Subject(..., space=VolumeSpace(mask))."
-        )
-    return space.to_image(values)
 
 
 def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
@@ -335,12 +224,12 @@ class VolumeSpace(ImageSpace):
     kind = "volume"
 
     def __init__(self, mask: ImageLike) -> None:
-        import nibabel as nib
+        from nibabel.spatialimages import SpatialImage
 
-        image = load_image(mask, nib.spatialimages.SpatialImage)
+        image = load_image(mask, SpatialImage)
         name = image_name(mask)
         with reading(mask):
-            inside = np.asarray(image.dataobj)
+            inside = np.asarray(whole_image(image).dataobj)
         if inside.ndim == 4 and inside.shape[3] == 1:
             inside = inside[..., 0]
         if inside.ndim != 3:
@@ -374,9 +263,9 @@ class VolumeSpace(ImageSpace):
         return RunHeader(n_samples, t_r, t_r == 1 and unit == "unknown")
 
     def _load(self, run: ImageLike) -> Any:
-        import nibabel as nib
+        from nibabel.spatialimages import SpatialImage
 
-        image = load_image(run, nib.spatialimages.SpatialImage)
+        image = load_image(run, SpatialImage)
         name, shape = image_name(run), tuple(image.shape)
         if len(shape) not in (3, 4):
             raise StudyError(
@@ -403,6 +292,7 @@ class VolumeSpace(ImageSpace):
         """Read one run into samples x voxels, of the file's own precision."""
         image = self._load(run)
         with reading(run):
+            image = whole_image(image)
             if smoothing_fwhm is not None:
                 from nilearn.image import smooth_img
 

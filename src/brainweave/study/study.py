@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import StudyError
 from brainweave._core.labels import sort_labels
-from brainweave._core.progress import Progress
 from brainweave._core.subjects import refuse_ambiguous_number
 from brainweave._core.validation import check_list_option, check_option, format_ids
 from brainweave.study.subject import Subject, fingerprint, is_missing
@@ -318,26 +317,11 @@ class Study(Sequence[Subject]):
         """
         return fingerprint(self)
 
-    def save(
-        self,
-        folder: str | PathLike[str],
-        *,
-        overwrite: bool = False,
-        dtype: Any = None,
-        n_jobs: int | None = 1,
-        progress: bool | Progress | None = None,
-    ) -> "Study":
-        """Write a plain folder; see :func:`brainweave.study.save_study`."""
+    def save(self, folder: str | PathLike[str], **options: Any) -> "Study":
+        """Write a plain folder; options: see :func:`brainweave.study.save_study`."""
         from brainweave.study.formats.folder import save_study
 
-        return save_study(
-            self,
-            folder,
-            overwrite=overwrite,
-            dtype=dtype,
-            n_jobs=n_jobs,
-            progress=progress,
-        )
+        return save_study(self, folder, **options)
 
     @classmethod
     def open(

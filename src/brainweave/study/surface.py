@@ -28,9 +28,6 @@ from brainweave.study.spaces import (
 
 _STRUCTURE = "AnatomicalStructurePrimary"
 _SIDES = {"L": "CortexLeft", "R": "CortexRight"}
-# what names of files say of a hemisphere, and of a run
-_HEMISPHERE = re.compile(r"(?i)(?<![a-z0-9])(?:hemi-)?([LR]|lh|rh|left|right)(?=[._-])")
-_RUN = re.compile(r"(?:ses|run)-[A-Za-z0-9]+")
 
 # One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
@@ -218,9 +215,13 @@ class SurfaceSpace(ImageSpace):
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
 
     def _images_of(self, run: SurfaceRun) -> dict[str, ImageLike]:
-        if len(self.masks) == 1 and not isinstance(run, Mapping):
-            return {next(iter(self.masks)): run}
         parts = _by_structure(run)
+        if (
+            len(self.masks) == 1
+            and len(parts) == 1
+            and "surface" in {*parts, *self.masks}
+        ):
+            return dict.fromkeys(self.masks, *parts.values())  # of an unknown structure
         if set(parts) != set(self.masks):
             raise StudyError(
                 f"The run has the structures {list(parts)}, but {list(self.masks)} are "
@@ -277,52 +278,36 @@ def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:
 
 
 def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
-    """Return the files of one subject as runs: left and right of a run go together.
+    """Return the files of one subject as runs: hemi-L and hemi-R of a run go together.
 
-    A file tells its hemisphere by the structure that it names inside, or else by its
-    name (``hemi-L``, ``lh``); what is left of the name tells its run.
+    What is left of their names must be the same. Files of one and the same hemisphere,
+    by their names or by the structure that they name inside, are runs of it.
     """
     if len(images) < 2 or any(isinstance(image, Mapping) for image in images):
         return list(images)
     names = [Path(image_name(image)).name for image in images]
-    sides = list(map(_side, images))
-    if set(sides) == {""}:
-        runs = [tuple(_RUN.findall(name)) for name in names]
-        if len(set(runs)) == len(runs):
-            return list(images)
-    elif len(set(sides)) == 1:
+    found = [re.search("hemi-([LR])", name) for name in names]
+    sides = {
+        _SIDES[mark[1]] if mark else _gifti_header(image).structure
+        for mark, image in zip(found, images, strict=True)
+    }
+    named_runs = all(re.search("(run|ses)-", name) for name in names)
+    if len(sides) == 1 and ("" not in sides or named_runs):
         return list(images)
-    elif set(sides) == set(_SIDES.values()):
-        pairs: dict[str, dict[str, ImageLike]] = {}
-        for image, name, side in zip(images, names, sides, strict=True):
-            run = "" if len(images) == 2 else _HEMISPHERE.sub("", name)
-            pairs.setdefault(run, {})[side] = image
-        if 2 * len(pairs) == len(images) and all(len(p) == 2 for p in pairs.values()):
-            return [
-                {side: pair[side] for side in _SIDES.values()}
-                for pair in pairs.values()
-            ]
-    listed = ", ".join(
-        f"{name!r} ({side or 'unknown'})"
-        for name, side in zip(names, sides, strict=True)
-    )
-    raise StudyError(
-        f"Which of these files are hemispheres of one run is not clear: {listed}. Give "
-        'each run as {"CortexLeft": left, "CortexRight": right}.'
-    )
-
-
-def _side(image: ImageLike) -> str:
-    """Return the hemisphere of a file, by its content or else its name."""
-    inside = _gifti_header(image).structure
-    marks = _HEMISPHERE.findall(Path(image_name(image)).name)
-    named = _SIDES[marks[0][0].upper()] if len(marks) == 1 else ""
-    if inside in _SIDES.values() and named and named != inside:
+    pairs: dict[str, dict[str, ImageLike]] = {}
+    for image, name, mark in zip(images, names, found, strict=True):
+        inside = _gifti_header(image).structure
+        if mark is not None and inside not in ("", _SIDES[mark[1]]):
+            raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")
+        if mark is not None:
+            pairs.setdefault(name.replace(mark[0], ""), {})[_SIDES[mark[1]]] = image
+    if 2 * len(pairs) != len(images) or any(len(pair) < 2 for pair in pairs.values()):
         raise StudyError(
-            f"{image_name(image)!r} is {named} by its name and {inside} by its "
-            f"{_STRUCTURE}. Correct the wrong one."
+            f"Which of these files are hemispheres of one run is not clear: "
+            f"{', '.join(map(repr, names))}. Give each run as "
+            '{"CortexLeft": left, "CortexRight": right}.'
         )
-    return inside or named
+    return [dict(sorted(pair.items())) for pair in pairs.values()]
 
 
 def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:

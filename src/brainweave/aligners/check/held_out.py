@@ -15,13 +15,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import (
-    Codes,
-    Matrix,
-    samples_of,
-    to_numpy,
-    working_dtype,
-)
+from brainweave._core.arrays import Codes, Matrix, samples_of, to_numpy, working_dtype
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
 from brainweave.aligners.base import seeded_copy

@@ -41,7 +41,8 @@ START_PLACE = 4  # .1
 MOST_SUBJECTS = 12  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are judged, the leading ones
-CLEAR = 2.0  # standard errors by which places must be better than none
+CLEAR = 2.0  # standard errors by which places must be better than none,
+CLEARLY_MORE = 1.05  # and the least ratio of both
 
 
 class Choice(NamedTuple):
@@ -110,7 +111,10 @@ def choose_by_agreement(
     except BrainweaveError:
         return None
     gain = _standard_errors(with_places - without)
-    if gain > CLEAR or needed:
+    if __import__("os").environ.get("DBG"):
+        print("ratio", with_places.mean() / without.mean(), gain)
+    more = float(with_places.mean()) > CLEARLY_MORE * float(without.mean())
+    if (gain > CLEAR and more) or needed:
         return Choice(ridges[at[0]], PLACE_RIDGES[at[1]], gain)
     return Choice(rho, np.inf, gain)
 

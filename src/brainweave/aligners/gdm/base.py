@@ -136,9 +136,7 @@ class GraphAligner(BaseAligner):
         wanted = self.n_components
         if isinstance(wanted, str):
             words = ("auto",)
-            check_option(
-                "n_components", wanted, words, owner=self._owner, or_number=True
-            )
+            check_option("n_components", wanted, words, owner=self._owner)
             return most, True
         return check_int("n_components", wanted, minimum=1, owner=self._owner), False
 

@@ -16,13 +16,13 @@ from brainweave._core.exceptions import (
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_option
 from brainweave.graphs.builders import (
+    BALANCES,
     Graph,
     label_graph,
     matrix_graph,
     time_graph,
     weigh_groups,
 )
-from brainweave.graphs.terms import BALANCES
 
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 GRAPH_NAMES = ("labels", "time", "labels+time")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -205,11 +206,12 @@ class Parcelwise(PiecewiseAligner):
 
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         labels = parcel_labels(self.parcels, n_voxels, spaces, owner=self._owner)
-        inside = [part[_inside_parcels(part)] for part in labels]
-        names = sort_labels({v for part in inside for v in part.tolist()})
+        found = {label for part in labels for label in part.tolist()}
+        names = sort_labels(filter(_named, found))
         if not names:
             raise InputError("All voxels are background (label 0); there is no parcel.")
-        return Pieces(names, [_voxels_of_parcels(names, part) for part in labels])
+        columns = [[np.flatnonzero(part == name) for name in names] for part in labels]
+        return Pieces(names, columns)
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
         parts: list[list[Any]] = [[] for _ in settings]
@@ -253,12 +255,11 @@ class Parcelwise(PiecewiseAligner):
 
         def columns_of(n: int, space: Any) -> list[Columns]:
             (labels,) = parcel_labels(given, [n], [space], owner=self._owner)
-            return _voxels_of_parcels(self.parcels_, labels)
+            return [np.flatnonzero(labels == name) for name in self.parcels_]
 
         numbers = list(range(len(self.parcels_)))
-        columns, maps, settings = self._join_pieces(
-            X, y, numbers, self.parcels_, columns_of
-        )
+        found = self._join_pieces(X, y, numbers, self.parcels_, columns_of)
+        columns, maps, settings = found
         parts = [(columns[k], maps.get(k), self.n_features_[k]) for k in numbers]
         return ParcelwiseMap(parts, **settings)
 
@@ -271,25 +272,15 @@ class Parcelwise(PiecewiseAligner):
             yield "has parcels whose features do not add up"
 
 
-def _voxels_of_parcels(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
-    """Find the voxels of each parcel of a subject."""
-    return [np.flatnonzero(labels == name) for name in names]
-
-
 def parcel_labels(
     parcels: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
 ) -> list[Labels]:
     """Return one array of labels per subject, from any of the ways to give them."""
-    if parcels is None:
-        raise InputError(
-            f"{owner} needs parcels: a label per voxel, one such array per subject, or "
-            "an atlas image."
-        )
     parcels = getattr(parcels, "maps", parcels)  # what nilearn's fetchers return
-    if isinstance(parcels, str) or hasattr(parcels, "__fspath__"):
+    if parcels is None or isinstance(parcels, (str, PathLike)):
         raise TypeError(
-            f"parcels of {owner} must be labels or a loaded image; got the path "
-            f"{parcels!r}. Load it: nibabel.load(path)."
+            f"parcels of {owner} must be a label per voxel, an array per subject, "
+            f"or an atlas image; got {parcels!r}. Load a file by nibabel.load(path)."
         )
     if hasattr(parcels, "affine") and hasattr(parcels, "dataobj"):
         return [labels_at(parcels, s, f"X[{i}]") for i, s in enumerate(spaces)]
@@ -318,8 +309,6 @@ def labels_at(atlas: Any, space: Any, name: str) -> Labels:
     return labels.astype(np.int64) if whole else labels
 
 
-def _inside_parcels(labels: Labels) -> NDArray[np.bool_]:
-    """Return which voxels are not background."""
-    if labels.dtype.kind in "fiub":
-        return (labels != 0) & ~np.isnan(labels)
-    return np.array([v not in (None, "", 0, "0") for v in labels.tolist()], dtype=bool)
+def _named(label: Any) -> bool:
+    """Whether a label is that of a parcel, not of the background."""
+    return label == label and label not in (None, "", 0, "0")  # noqa: PLR0124 (NaN)

@@ -165,13 +165,12 @@ class Searchlight(PiecewiseAligner):
         Neighbourhoods are all voxels within this distance of a centre, in the units of
         the coordinates (mm for volumes).
     coordinates : array of shape (n_voxels, n_dimensions), or one per subject, optional
-        Positions of the voxels; by default those of the subjects' volumes. Subjects
-        may differ in voxels; centres are voxels of the reference.
+        Positions of the voxels; by default those of the subjects' volumes.
     centers : array-like of int, optional
         The voxels of the reference that are centres; by default all.
     neighborhoods : list of arrays of int, or one such list per subject
-        The neighbourhoods themselves, in place of a radius: voxel numbers of each. If
-        given per subject they correspond one by one.
+        The voxel numbers of each neighbourhood, in place of a radius; those of
+        different subjects correspond one by one.
     reference : int, default=0
         The subject whose voxels are the common space.
     min_voxels : int, default=2
@@ -417,10 +416,6 @@ def coordinates_per_subject(
                 found[same[0]] if same else voxel_positions(space, f"X[{i}]", remedy)
             )
         return found
-    arrays = places_per_subject(
+    return places_per_subject(
         "coordinates", coordinates, n_voxels, "a row", ndim=2, owner=owner, dtype=float
     )
-    for i, array in enumerate(arrays):
-        if not np.isfinite(array).all():
-            raise InputError(f"coordinates of X[{i}] have NaN or infinite values.")
-    return arrays

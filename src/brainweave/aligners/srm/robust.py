@@ -30,11 +30,7 @@ from brainweave._core.arrays import (
 from brainweave._core.validation import check_int, check_number, check_samples
 from brainweave._core.workers import subject_threads
 from brainweave.aligners.maps import WeightMap, common_settings, refuse_non_finite
-from brainweave.aligners.timelocked import (
-    FromRandomStart,
-    align_to,
-    principal_axes,
-)
+from brainweave.aligners.timelocked import FromRandomStart, align_to, principal_axes
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
 

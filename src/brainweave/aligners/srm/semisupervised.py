@@ -379,14 +379,12 @@ class SemiSupervisedSRM(FromRandomStart):
             R = R[:0]
             centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
             subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
-        limit = self._new_iterations(0.0)
-        history = step_map(
-            subject,
-            R,
+        limit, classifier = (
+            self._new_iterations(0.0),
             Classifier(self.theta_, self.bias_),
-            n_steps=10 * limit.max_iter,
-            tol=1e-3 * limit.tol,
         )
+        steps, tol = 10 * limit.max_iter, 1e-3 * limit.tol
+        history = step_map(subject, R, classifier, n_steps=steps, tol=tol)
         new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
         new.objective_history = history
         return new

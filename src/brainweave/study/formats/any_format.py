@@ -17,7 +17,7 @@ __all__ = ["load_study"]
 
 FORMATS = {
     **{"bids": "BIDS", "nifti": "NIfTI", "cifti": "CIFTI", "gifti": "GIfTI"},
-    **{"matlab": "MATLAB", "openfmri": "OpenfMRI", "study": "study"},
+    **{"matlab": "MATLAB", "study": "study"},
 }
 IMAGES = ("nifti", "cifti", "gifti")
 ENDINGS = {
@@ -25,18 +25,6 @@ ENDINGS = {
     "cifti": (".dtseries.nii", ".dscalar.nii"),
     "gifti": (".gii",),
     "nifti": (".nii", ".nii.gz"),
-}
-LONGEST_LABEL = 1000  # characters
-# of each format, options that it has no use for, and why
-_EVENTS = ("task", "space", "samples", "label", "ignore", "keep", "confounds")
-_NO_BIDS = dict.fromkeys(_EVENTS, "it needs a BIDS dataset.")
-USELESS: dict[str, dict[str, str]] = {
-    "bids": {"labels": "BIDS datasets bring their labels in events files."},
-    "openfmri": {
-        "labels": "OpenfMRI datasets bring their labels in onset files.",
-        "space": "OpenfMRI datasets have no spaces.",
-    },
-    **dict.fromkeys(IMAGES, _NO_BIDS),
 }
 
 
@@ -54,11 +42,11 @@ def load_study(
     Parameters
     ----------
     paths : path or sequence of paths
-        A BIDS, OpenfMRI or study folder, or the MATLAB, NIfTI, CIFTI or GIfTI files of
-        all subjects, whose names begin with their ids.
+        A BIDS or study folder, or the MATLAB, NIfTI, CIFTI or GIfTI files of all
+        subjects, whose names begin with their ids.
     format : str, default="auto"
-        "bids", "nifti", "cifti", "gifti", "matlab", "openfmri" or "study"; "auto" finds
-        out from the names of the files.
+        "bids", "nifti", "cifti", "gifti", "matlab" or "study"; "auto" finds out from
+        the names of the files.
     subjects : sequence of str, optional
         Ids of the subjects to read, with or without ``sub-``; by default all.
     labels : path, optional
@@ -80,11 +68,6 @@ def load_study(
     kind = _format_of(inputs, format)
     given = {"subjects": subjects, "labels": labels, "name": name, **options}
     given = {k: v for k, v in given.items() if v is not None or k in options}
-    for option, reason in USELESS.get(kind, {}).items():
-        if given.get(option) is not None:
-            raise InputError(
-                f"{option} cannot be used here: {reason}", parameter=option
-            )
     source: Any = inputs
     if kind in IMAGES:
         source = _images_by_subject(inputs, given)
@@ -96,15 +79,12 @@ def load_study(
         source = inputs[0]
     if kind == "study":
         return _open_study(source, given)
-    if kind == "openfmri" and "task" in given:
-        if not str(given["task"]).isdigit():
-            message = f"task must be a number; got {given['task']!r}."
-            raise InputError(message, parameter="task")
-        given["task"] = int(given["task"])
     if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
         given["labels"] = _read_labels(Path(labels))
     loader = getattr(brainweave, f"load_{kind}")
     known = option_names(loader)[1:]
+    if kind in IMAGES:
+        known += option_names(brainweave.load_nifti)[2:]
     for option in given:
         if option not in known:
             close = get_close_matches(option, known, 1)
@@ -172,7 +152,7 @@ def _format_of(inputs: list[Path], form: str) -> str:
             return kind
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
-        patterns = {"study": "study.json", "bids": "sub-*", "openfmri": "sub[0-9]*"}
+        patterns = {"study": "study.json", "bids": "sub-*"}
         for kind, pattern in patterns.items():
             if any(folder.glob(pattern)):
                 return kind
@@ -185,21 +165,13 @@ def _format_of(inputs: list[Path], form: str) -> str:
             )
     raise InputError(
         f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
-        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor files that all end in "
-        ".mat, .nii, .nii.gz or .gii. Name it with format=..."
+        "BIDS (folders sub-...) nor files that all end in .mat, .nii, .nii.gz or .gii. "
+        "Name it with format=..."
     )
 
 
 def _subject_id(path: Path) -> str:
-    """Take the subject's id from a file's name.
-
-    Examples
-    --------
-    >>> _subject_id(Path("sub-07_task-faces_run-1_bold.nii.gz"))
-    '07'
-    >>> _subject_id(Path("anna.nii.gz"))
-    'anna'
-    """
+    """Take the subject's id from a file's name."""
     stem = path.name
     for ending in (".gz", ".nii", ".gii", ".dtseries", ".dscalar", ".func"):
         stem = stem.removesuffix(ending)
@@ -227,12 +199,6 @@ def _read_labels(path: Path) -> Any:
     if not len(table) or "label" not in table:
         raise InputError(f"{str(path)!r} must be a .tsv table with a column 'label'.")
     table = table.fillna("")  # of rows that end early
-    longest = max(table["label"], key=len)
-    if len(longest) > LONGEST_LABEL:
-        raise InputError(
-            f"{str(path)!r} has a label of {len(longest)} characters, which begins "
-            f"{longest[:20]!r}. Check its quotation marks and tabs."
-        )
     if "subject" not in table:
         return table["label"].tolist()
     groups = table.groupby(table["subject"].str.removeprefix("sub-"), sort=False)

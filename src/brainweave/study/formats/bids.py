@@ -6,10 +6,11 @@ import json
 import logging
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,24 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import (
+    NOT_STIMULI,
     SAMPLES,
     EventRules,
     Events,
     Sampling,
+    names_no_stimulus,
     read_events,
+    resolve_tr,
 )
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs import Cleaning, EventRun, Run, study_of_events
+from brainweave.study.formats.runs import (
+    Cleaning,
+    Run,
+    errors_name_subject,
+    plan_run,
+    study_of_runs,
+    warn_of_runs,
+)
 from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
@@ -106,27 +117,24 @@ def load_bids(
         every volume is a sample without a label.
     stimulus : str, optional
         Column of the events that holds the stimulus id, such as ``"stim_file"``.
-    confounds : "auto", str, tuple, list, mapping or None, default="auto"
+    confounds : "auto", str, tuple, list or None, default="auto"
         What to remove: one of nilearn's strategies (``"simple"``, ``"scrubbing"``,
-        ``"compcor"``, ``"ica_aroma"``), a tuple of its components, a list of columns,
-        or options of nilearn's ``load_confounds``. ``"auto"`` is ``"simple"`` for
-        preprocessed images and nothing for raw ones. Trial models have the confounds
-        as columns. Other samples are cleaned of them, fitted together with a level for
-        each event (but not its category) where both take at most two fifths of the
-        run's degrees of freedom; else, as nilearn does it, without regard to events.
+        ``"compcor"``, ``"ica_aroma"``), a tuple of its components, or a list of
+        columns. ``"auto"`` is ``"simple"`` for preprocessed images and nothing for raw
+        ones. Trial models have the confounds as columns. Other samples are cleaned of
+        them; see :class:`brainweave.study.Cleaning`.
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional
         Which labels are no category (rest, fixation, responses and the like never are,
-        unless kept), which of several events a volume shows, and how stimuli are
-        named, such as ``EventRules(ignore="cue")``.
+        unless kept), and how stimuli are named, such as ``EventRules(ignore="cue")``.
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept, such as
         ``Sampling(keep_rest=True)``.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing, such as ``Cleaning(smoothing_fwhm=6)``.
-        Drifts below 1/128 Hz (`high_pass`) are
-        removed by default, like confounds, unless these hold fMRIPrep's cosines.
+        Filter, scaling and smoothing, such as ``Cleaning(smoothing_fwhm=6)``. Drifts
+        below 1/128 Hz (`high_pass`) are removed by default, like confounds, unless
+        these hold fMRIPrep's cosines.
     dtype : dtype, default=float32
         Of the samples.
     name : str, optional
@@ -154,6 +162,7 @@ def load_bids(
     """
     check_option("samples", samples, SAMPLES, owner="load_bids")
     rules, sampling = events or EventRules(), sampling or Sampling()
+    cleaning = cleaning or Cleaning()
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None:
@@ -176,35 +185,51 @@ def load_bids(
     if label is not None:
         files, without = _with_events(dataset, files)
     spaces, mask_used = _find_spaces(dataset, files, mask)
-    event_runs: dict[str, dict[Any, EventRun]] = {id: {} for id in files}
+    planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
+    by_name: dict[str, Run] = {}
     confound_names: dict[str, None] = {}  # in order, each once
+    left_out = Counter[str]()
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
             table = inherited_files(dataset.raw, file, "events", ".tsv")[0]
             shown = read_events(table, label=label, stimulus=stimulus, rules=rules)
+        left_out.update(shown.left_out)
         columns, usable, unsteady = read_confounds(dataset, file, confounds, scrub)
         if columns is not None:
             confound_names.update(dict.fromkeys(map(str, columns.columns)))
-        event_runs[id][file.run] = EventRun(
-            file.path.name,
-            Run(file.image, confounds=columns, sample_mask=usable),
-            shown,
-            partial(repetition_time, dataset, file),
-            unsteady,
-        )
-    every = {str(run) for own in event_runs.values() for run in own}
-    missing = {}
-    for id, own in event_runs.items():
-        lacking = sorted(every.difference(map(str, own)))
-        if lacking:
-            missing[id] = lacking
-            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+        run = Run(file.image, columns, sample_mask=usable, t_r=sampling.t_r)
+        with errors_name_subject(id):
+            run = run.opened(spaces[id])
+            if run.t_r is None:
+                stated = repetition_time(dataset, file)
+                run = replace(run, t_r=resolve_tr(*stated, run.header, run.name))
+            planned[id][file.run] = plan_run(
+                run,
+                shown,
+                samples=samples,
+                rules=rules,
+                sampling=sampling,
+                high_pass=cleaning.high_pass,
+                unsteady=unsteady,
+            )
+        by_name[file.path.name] = planned[id][file.run]
+    warn_of_runs(by_name)
+    _warn_of_events(left_out, rules)
+    every = {str(run) for own in planned.values() for run in own}
+    missing = {
+        id: sorted(every.difference(map(str, own)))
+        for id, own in planned.items()
+        if every.difference(map(str, own))
+    }
+    for id, lacking in missing.items():
+        logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
     first = next(iter(files.values()))[0]
-    study = study_of_events(
+    study = study_of_runs(
         Path(folder).resolve().name if name is None else name,
-        event_runs,
+        planned,
         spaces,
+        replace(cleaning, high_pass=None),  # the plans hold the drifts already
         {
             "source": "bids",
             "task": first.entities.get("task"),
@@ -215,15 +240,15 @@ def load_bids(
             "mask": mask_used,
             "label": label,
             "scrub": scrub,
+            **asdict(rules),
+            **asdict(sampling),
+            "samples": samples,
         },
-        samples=samples,
-        rules=rules,
-        sampling=sampling,
-        cleaning=cleaning or Cleaning(),
         dtype=dtype,
         confounds=list(confound_names),
         missing_runs=missing,
         runs_without_events=without,
+        left_out=dict(sorted(left_out.items())),
     )
     if label is None and rules.moments:  # a moment is a run and the time in it
         return study.map(
@@ -235,6 +260,23 @@ def load_bids(
             )
         )
     return study
+
+
+def _warn_of_events(left_out: Mapping[str, int], rules: EventRules) -> None:
+    """Warn of labels that were left out unasked, other than rest and the like."""
+    named = [
+        f"{label} ({left_out[label]})"
+        for label in sorted(left_out)
+        if label not in {*rules.ignore, "n/a"}
+        and not names_no_stimulus(label, NOT_STIMULI[:3])
+    ]
+    if named:
+        warn_user(
+            "Events that are no stimuli by their labels are left out: "
+            f"{', '.join(named)}. Keep one as a category with keep=..., or name it in "
+            "ignore=... to agree.",
+            UserWarning,
+        )
 
 
 def _with_events(
@@ -586,55 +628,60 @@ def read_confounds(
             f"{str(run.path)!r} has no confounds (*_desc-confounds_timeseries.tsv) "
             "beside it. Use confounds=None and scrub=None, or the output of fMRIPrep."
         )
-    table, kept = tables[0], None
-    columns = _columns(table, confounds if isinstance(confounds, list) else [])
-    usable = np.ones(len(columns), bool)
+    table, names = _confounds_table(tables[0]), []
+    if isinstance(confounds, list):
+        names = confounds
+    if scrub is not None:
+        names = [*names, "framewise_displacement"]
+    unknown = [name for name in names if name not in table]
+    if unknown:
+        raise StudyError(
+            f"{str(tables[0])!r} has no column {_quoted(unknown)}; it has "
+            f"{_quoted(table.columns)}."
+        )
+    columns = table[confounds if isinstance(confounds, list) else []]
+    usable = np.ones(len(table), bool)
     if not (confounds is None or isinstance(confounds, list)):
-        loaded, kept = _nilearn_confounds(run.path, table, confounds)
+        loaded, kept = _nilearn_confounds(run.path, tables[0], confounds)
         columns = columns if loaded is None else loaded
         if kept is not None:
             usable = np.isin(np.arange(len(usable)), kept)
     if scrub is not None:
-        displacement = _columns(table, ["framewise_displacement"]).to_numpy()[:, 0]
-        usable &= ~(displacement > scrub)
+        usable &= ~(table["framewise_displacement"].to_numpy() > scrub)
     if not usable.any():
         raise StudyError(
-            f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
-            "or leave the run out."
+            f"{str(tables[0])!r}: scrubbing leaves no volume of this run. Raise "
+            "scrub=..., or leave the run out."
         )
-    names = read_table(table, nrows=0).columns
-    flags = [name for name in names if name.startswith("non_steady_state")]
-    unsteady = (_columns(table, flags).to_numpy() > 0).any(axis=1) & ~usable
-    return columns, usable, int(unsteady.sum())
+    flags = table.filter(regex="^non_steady_state").to_numpy() > 0
+    return columns, usable, int((flags.any(axis=1) & ~usable).sum())
 
 
-def _columns(table: Path, names: list[str]) -> Any:
-    frame = read_table(table)
-    unknown = [name for name in names if name not in frame.columns]
-    if unknown:
+def _confounds_table(path: Path) -> Any:
+    """Read a table of numbers, some of which may be missing."""
+    import pandas as pd
+
+    frame = read_table(path)
+    numbers = frame.apply(pd.to_numeric, errors="coerce").astype(np.float64)
+    odd = np.argwhere(frame.notna().to_numpy() & ~np.isfinite(numbers.to_numpy()))
+    if len(odd):
+        row, column = odd[0]
         raise StudyError(
-            f"{str(table)!r} has no column {_quoted(unknown)}; it has "
-            f"{_quoted(frame.columns)}."
+            f"{str(path)!r}: {frame.columns[column]!r} is {frame.iat[row, column]} in "
+            f"row {row + 1}, not a finite number."
         )
-    try:
-        return frame[names].astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise StudyError(
-            f"{str(table)!r}: {_quoted(names)} are not all numbers ({error})."
-        ) from None
+    return numbers
 
 
 def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, Any]:
-    """Load confounds by one of nilearn's strategies, components, or options."""
+    """Load confounds by one of nilearn's strategies, or by its components."""
     from nilearn.interfaces.fmriprep import load_confounds, load_confounds_strategy
 
     if isinstance(confounds, str):
         check_option("confounds", confounds, _STRATEGIES, owner="load_bids")
-    elif isinstance(confounds, tuple):
-        confounds = {"strategy": confounds}
-    elif not isinstance(confounds, Mapping):
+    elif not isinstance(confounds, tuple):
         raise TypeError(
-            "confounds must be a name, a tuple, a list, a mapping or None, got "
+            "confounds must be a name, a tuple, a list or None, got "
             f"{type(confounds).__name__}."
         )
     try:
@@ -643,28 +690,13 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
             warnings.simplefilter("ignore", UserWarning)
             if isinstance(confounds, str):
                 return load_confounds_strategy(str(image), confounds)
-            return load_confounds(str(image), **confounds)
+            return load_confounds(str(image), strategy=confounds)
     except Exception as error:
         # a damaged table or sidecar makes nilearn fail in any way
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise StudyError(
-            f"{str(table)!r} does not serve confounds={confounds!r}: "
-            f"{_odd_cell(table)}{said}"
+            f"{str(table)!r} does not serve confounds={confounds!r}: {said}"
         ) from error
-
-
-def _odd_cell(table: Path) -> str:
-    """Name the first cell that is neither a finite number nor missing."""
-    import pandas as pd
-
-    frame = read_table(table)
-    numbers = frame.apply(pd.to_numeric, errors="coerce")
-    odd = np.argwhere(frame.notna().to_numpy() & ~np.isfinite(numbers.to_numpy(float)))
-    if not len(odd):
-        return ""
-    row, column = odd[0]
-    name, cell = frame.columns[column], frame.iat[row, column]
-    return f"{name!r} is {cell} in row {row + 1}. "
 
 
 def _quoted(values: Iterable[str]) -> str:

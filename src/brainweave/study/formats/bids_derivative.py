@@ -207,13 +207,7 @@ class Derivative:
 
 
 def name_entities(**values: str | None) -> str:
-    """Return entities as they are in file names; native is a space without one.
-
-    Examples
-    --------
-    >>> name_entities(task="faces", space="native"), name_entities(space="space-T1w")
-    ('_task-faces', '_space-T1w')
-    """
+    """Return entities as they are in file names; native is a space without one."""
     bare = {k: (v or "").removeprefix(f"{k}-") for k, v in values.items()}
     return "".join(f"_{k}-{v}" for k, v in bare.items() if v not in ("", "native"))
 

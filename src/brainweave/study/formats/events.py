@@ -7,6 +7,7 @@ linear in the volumes, and planned from the events before an image is read.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +21,9 @@ from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.spaces import RunHeader, read_table
 
+HRF_MODEL = "glover"  # response of the trial models
 #: Ways to make samples of volumes.
 SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
-#: Rules for volumes under several events, and what they mean.
-OVERLAPS = {
-    "longest": "each has the label of the event that covers most of it",
-    "drop": "none of them has a label",
-}
-
 #: What an empty cell of an ``events.tsv`` may hold.
 MISSING = frozenset({"", "n/a", "N/A", "NA", "nan", "NaN", "None"})
 
@@ -42,24 +38,18 @@ NOT_STIMULI = (
 
 #: Where drifts end and signal begins, in Hz, as in SPM and fMRIPrep.
 DRIFT_CUTOFF = 1 / 128
-
-
 #: Of a run's degrees of freedom, what events and confounds that are fitted together
 #: may take; beyond, the noise that this adds outweighs the signal that it saves
 #: (benchmarks/confounds.py).
 ROOM = 2 / 5
-
 # No scanner is faster, no protocol slower (sparse sampling takes 10 to 20 s a volume).
 _SHORTEST_TR, _LONGEST_TR = 0.01, 100.0
-
-
 # Two statements of one repetition time may differ by rounding, not more.
 _TR_TOLERANCE = 0.01
-
-
 # Times in events files are rounded to milliseconds or less; a volume that starts within
 # this many seconds of a boundary counts as being on it.
 _TIME_SLACK = 1e-3
+_MAX_GAP = 4.0  # most seconds between events of one block
 
 
 @dataclass(frozen=True)
@@ -75,11 +65,6 @@ class EventRules:
         in any case, plural or numbered. What was left out is in the record.
     keep : str or sequence of str, default=()
         Of these, labels that are categories all the same.
-    overlap : {"longest", "drop"}, default="longest"
-        Which event a volume shows that lies under events of several categories: the
-        one that covers most of it, or none. How many volumes that concerns is in a
-        warning and in the record. Trial models tell overlapping trials apart, and need
-        no rule.
     moments : bool, default=False
         Add the seconds since the stimulus began to the ids of volumes, so that the
         same moment of a film has the same id in every subject.
@@ -87,7 +72,6 @@ class EventRules:
 
     ignore: Sequence[str] | str = ()
     keep: Sequence[str] | str = ()
-    overlap: str = "longest"
     moments: bool = False
 
     def __post_init__(self) -> None:
@@ -97,7 +81,6 @@ class EventRules:
         both = set(self.ignore) & set(self.keep)
         if both:
             raise InputError(f"{min(both)!r} is both in ignore=... and in keep=...")
-        check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
 
 
 @dataclass(frozen=True)
@@ -112,17 +95,11 @@ class Sampling:
         Seconds from a stimulus to its response, for volumes and blocks.
     keep_rest : bool, default=False
         Keep volumes that show nothing, without a label.
-    max_gap : float, default=4.0
-        Most seconds between events of one block.
-    hrf_model : str, default="glover"
-        Response of the trial models, one of nilearn's.
     """
 
     t_r: float | None = None
     hrf_delay: float = 5.0
     keep_rest: bool = False
-    max_gap: float = 4.0
-    hrf_model: str = "glover"
 
     def __post_init__(self) -> None:
         if self.t_r is not None:
@@ -136,12 +113,6 @@ class Events:
 
     Times are seconds from the first volume of the run. The stimulus is empty text where
     it is not known, None if none is. `left_out` counts what is no stimulus, by label.
-
-    Examples
-    --------
-    >>> events = Events.from_rows([(6.0, 2.0, "face"), (0.0, 2.0, "house")])
-    >>> events.label.tolist()
-    ['house', 'face']
     """
 
     onset: NDArray[np.float64]
@@ -172,17 +143,7 @@ class Events:
         return Events(*columns, self.left_out)
 
     def stimuli(self, rules: EventRules | None = None) -> Events:
-        """Leave out what is no stimulus by the rules.
-
-        Examples
-        --------
-        >>> rows = [(0, 2, "face"), (1, 0, "Button_Press"), (2, 2, "Rest"), (4, 1, "x")]
-        >>> events = Events.from_rows(rows).stimuli(
-        ...     EventRules(ignore="x", keep="Rest")
-        ... )
-        >>> events.label.tolist(), events.left_out
-        (['face', 'Rest'], {'Button_Press': 1, 'x': 1})
-        """
+        """Leave out what is no stimulus by the rules."""
         rules = rules or EventRules()
         names, codes, counts = np.unique(
             self.label, return_inverse=True, return_counts=True
@@ -203,12 +164,8 @@ class Events:
 
 def names_no_stimulus(label: str, known: Sequence[str] = NOT_STIMULI) -> bool:
     """Return whether a label is one of :data:`NOT_STIMULI`, however it is written."""
-    bare = _letters(label)
-    return any(bare in (n, f"{n}s", f"{n}es") for n in map(_letters, known))
-
-
-def _letters(text: str) -> str:
-    return "".join(letter for letter in text.casefold() if letter.isalpha())
+    bare, *names = (re.sub(r"[\W\d_]", "", text.casefold()) for text in (label, *known))
+    return any(bare in (name, f"{name}s", f"{name}es") for name in names)
 
 
 def read_events(
@@ -229,16 +186,12 @@ def read_events(
             f"{path} has a header but no events. Write the events, or leave the run "
             "out."
         )
-    for column, way_out in (
-        ("onset", "BIDS wants it in every events file."),
-        ("duration", "BIDS wants it in every events file."),
-        (label, "Choose one of them with label=..."),
-        (stimulus, "Choose one of them with stimulus=..."),
-    ):
+    for column in ("onset", "duration", label, stimulus):
         if column is not None and column not in table.columns:
             raise StudyError(
                 f"{path} has no column {column!r}; its columns are "
-                f"{', '.join(map(repr, table.columns))}. {way_out}"
+                f"{', '.join(map(repr, table.columns))}. Choose some with label=... "
+                "and stimulus=...; BIDS wants onset and duration."
             )
     onset = _numbers(table["onset"], path)
     duration = np.nan_to_num(_numbers(table["duration"], path), nan=0.0)
@@ -248,28 +201,24 @@ def read_events(
         ids = table[stimulus].str.strip().replace(list(MISSING), "")
         ids = ids.to_numpy(dtype=np.str_)
     events = Events(onset, duration, names, ids).stimuli(rules)
-    for row in np.flatnonzero(np.isin(names, events.label)):
-        if np.isnan(onset[row]):
-            raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
-        if not (np.isfinite([onset[row], duration[row]]).all() and duration[row] >= 0):
-            raise StudyError(
-                f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and "
-                f"lasts {duration[row]:g} s. An event needs an onset and a duration of "
-                'zero or more; write "n/a" for a duration that is not known.'
-            )
+    good = np.isfinite(onset) & np.isfinite(duration) & (duration >= 0)
+    for row in np.flatnonzero(np.isin(names, events.label) & ~good)[:1]:
+        raise StudyError(
+            f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and lasts "
+            f"{duration[row]:g} s. An event needs an onset and a duration of zero or "
+            'more; write "n/a" for a duration that is not known.'
+        )
     return events.take(np.argsort(events.onset, kind="stable"))
 
 
 def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
-    values = np.empty(len(column))
-    for row, text in enumerate(column):
-        try:
-            values[row] = np.nan if text.strip() in MISSING else float(text)
-        except ValueError:
-            raise StudyError(
-                f"{path}: the {column.name} in row {row + 1} is {text!r}, not a number."
-            ) from None
-    return values
+    try:
+        values = [np.nan if cell.strip() in MISSING else float(cell) for cell in column]
+    except ValueError as error:
+        raise StudyError(
+            f"{path}: a cell of {column.name} is not a number ({error})."
+        ) from None
+    return np.array(values)
 
 
 def event_volumes(
@@ -277,9 +226,8 @@ def event_volumes(
 ) -> NDArray[np.bool_]:
     """Return which volumes show each event, of shape (n_events, n_volumes).
 
-    Volume v starts at ``v * tr`` and shows event e when ``v * tr - hrf_delay`` lies in
-    ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
-    `hrf_delay` seconds, and an event shorter than a volume still gets one.
+    Volume v shows event e when ``v * tr - hrf_delay`` lies in
+    ``[onset, onset + max(duration, tr))``: an event shorter than a volume has one too.
     """
     times = np.arange(n_volumes) * tr - hrf_delay
     stop = events.onset + np.maximum(events.duration, tr)
@@ -289,32 +237,18 @@ def event_volumes(
 
 def shared_volumes(events: Events, visible: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark the volumes under events of more than one category."""
-    n_categories = np.zeros(visible.shape[1], dtype=np.intp)
-    for category in np.unique(events.label):
-        n_categories += visible[events.label == category].any(axis=0)
-    return n_categories > 1
+    shown = [visible[events.label == c].any(axis=0) for c in np.unique(events.label)]
+    return np.asarray(sum(map(np.intp, shown), np.zeros(visible.shape[1])) > 1)
 
 
 def match_volumes(
-    events: Events,
-    n_volumes: int,
-    tr: float,
-    *,
-    hrf_delay: float = 5.0,
-    overlap: str = "longest",
+    events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
 ) -> NDArray[np.int64]:
     """Return the event that each volume shows, -1 for none.
 
     Where it shows several (see :func:`event_volumes`), the one that covers most of it
     counts (of equals the one that began last), so that a button press takes nothing
-    from the block it falls into; or, for ``overlap="drop"``, none, where their
-    categories differ.
-
-    Examples
-    --------
-    >>> events = Events.from_rows([(0.0, 4.0, "face"), (8.0, 0.5, "house")])
-    >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
-    [-1, -1, 0, 0, -1, -1, 1, -1]
+    from the block it falls into.
     """
     visible = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
@@ -326,8 +260,6 @@ def match_volumes(
         covered = np.maximum(covered, 0.0)
         here = visible[e] & (covered >= most_covered - _TIME_SLACK)
         volume_event[here], most_covered[here] = e, covered[here]
-    if overlap == "drop":
-        volume_event[shared_volumes(events, visible)] = -1
     return volume_event
 
 
@@ -340,32 +272,23 @@ def name_positions(
 ) -> NDArray[np.str_]:
     """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``.
 
-    Volumes with the same name, in whichever subject, show the same moment of the same
-    stimulus, which is what ``GDM(graph="time")`` and ``match_samples`` need. Volumes
-    without an event get empty text.
+    Volumes without an event get empty text.
     """
     what = events.label if events.stimulus is None else events.stimulus
-    names = [""] * len(volume_event)
-    for v, e in enumerate(volume_event):
-        if e >= 0:
-            seconds = max(v * tr - hrf_delay - events.onset[e], 0.0)
-            names[v] = f"{what[e]}@{seconds:.2f}"
+    begin = np.arange(len(volume_event)) * tr - hrf_delay
+    names = [
+        f"{what[e]}@{max(time - events.onset[e], 0.0):.2f}" if e >= 0 else ""
+        for time, e in zip(begin, volume_event, strict=True)
+    ]
     return np.array(names, dtype=np.str_)
 
 
-def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
+def find_blocks(events: Events) -> Events:
     """Join neighbouring events of one category into blocks.
 
     Many events files list every picture of a block. Events with the same label, with
-    no other event between them and at most `max_gap` seconds from the end of one to
-    the onset of the next, are one block, named after its first stimulus.
-
-    Examples
-    --------
-    >>> pictures = Events.from_rows([(0, 1, "face"), (2, 1, "face"), (20, 1, "face")])
-    >>> blocks = find_blocks(pictures)
-    >>> blocks.onset.tolist(), blocks.duration.tolist()
-    ([0.0, 20.0], [3.0, 1.0])
+    no other event between them and at most 4 s from the end of one to the onset of the
+    next, are one block, named after its first stimulus.
     """
     if len(events) == 0:
         return events
@@ -373,7 +296,7 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
     first, ends = [0], [stop[0]]
     for e in range(1, len(events)):
         same = events.label[e] == events.label[e - 1]
-        if same and events.onset[e] - ends[-1] <= max_gap + _TIME_SLACK:
+        if same and events.onset[e] - ends[-1] <= _MAX_GAP + _TIME_SLACK:
             ends[-1] = max(ends[-1], stop[e])
         else:
             first.append(e)
@@ -385,20 +308,15 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
 def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
     """Return a repetition time in seconds; refuse what cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise error(f"{where} is {value!r}, not a number of seconds, such as 2.0.")
+    if not _SHORTEST_TR <= value <= _LONGEST_TR:
+        in_ms = _SHORTEST_TR <= value / 1000 <= _LONGEST_TR
+        hint = f" It looks like milliseconds: write {value / 1000:g}." if in_ms else ""
         raise error(
-            f"{where} is {value!r}, not a number. Write the seconds from one volume to "
-            "the next, such as 2.0."
-        )
-    seconds = float(value)
-    if not _SHORTEST_TR <= seconds <= _LONGEST_TR:
-        hint = ""
-        if _SHORTEST_TR <= seconds / 1000 <= _LONGEST_TR:
-            hint = f" It looks like milliseconds: write {seconds / 1000:g}."
-        raise error(
-            f"{where} is {seconds:g} s, which no run has: between {_SHORTEST_TR:g} and "
+            f"{where} is {value:g} s, which no run has: between {_SHORTEST_TR:g} and "
             f"{_LONGEST_TR:g} s are expected.{hint}"
         )
-    return seconds
+    return float(value)
 
 
 def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
@@ -466,7 +384,6 @@ def trial_weights(
     separate: bool,
     usable: NDArray[np.bool_],
     nuisance: NDArray[np.float64],
-    hrf_model: str = "glover",
 ) -> NDArray[np.float64]:
     r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
 
@@ -489,7 +406,7 @@ def trial_weights(
     regressors = np.empty((n_volumes, len(events)))
     for e in range(len(events)):
         condition = ([events.onset[e]], [events.duration[e]], [1.0])
-        regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
+        regressors[:, e] = compute_regressor(condition, HRF_MODEL, times)[0][:, 0]
     regressors = regressors[usable]
     nuisance = nuisance[usable]
     weights = np.zeros((len(events), n_volumes))
@@ -544,7 +461,6 @@ class EventCounts:
 
     events: int = 0  # those that have a category
     outside: int = 0  # of these, before or after the scan
-    unseen: int = 0  # within it, but too late for a volume to show their response
     shared_volumes: int = 0  # volumes under events of more than one category
     overshadowed: int = 0  # events that got no volume, since others were preferred
     volumes: int = 0
@@ -608,16 +524,9 @@ def plan_samples(
     if kept_volumes is not None:
         usable = np.isin(np.arange(n_volumes), kept_volumes)
     if samples == "blocks":
-        events = find_blocks(events, max_gap=sampling.max_gap)
+        events = find_blocks(events)
     is_trials, delay = samples.startswith("trials"), sampling.hrf_delay
-    volume_event = match_volumes(
-        events,
-        n_volumes,
-        tr,
-        hrf_delay=delay,
-        # a model tells overlapping trials apart and needs no rule
-        overlap="longest" if is_trials else rules.overlap,
-    )
+    volume_event = match_volumes(events, n_volumes, tr, hrf_delay=delay)
     visible = event_volumes(events, n_volumes, tr, hrf_delay=delay)
     n_confounds = 0 if confounds is None else confounds.shape[1]
     nuisance = None
@@ -644,7 +553,6 @@ def plan_samples(
             separate=samples == "trials-lss",
             usable=usable,
             nuisance=np.asarray(nuisance),
-            hrf_model=sampling.hrf_model,
         )
     # position -1, for rest, finds the empty text at the end
     stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
@@ -652,13 +560,10 @@ def plan_samples(
     if rows is not None and rules.moments:
         stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
     has_volume = visible.any(axis=1)
-    begins_within = events.onset < n_volumes * tr
-    within = begins_within & (events.onset + events.duration >= 0)
     counts = EventCounts(
         events=n_events,
         outside=n_outside,
         volumes=n_volumes,
-        unseen=int((within & ~has_volume).sum()),
         **_count_nuisance(volume_event, events.label, usable, nuisance, n_confounds),
     )
     if not is_trials:  # trials may share volumes

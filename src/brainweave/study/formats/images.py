@@ -1,14 +1,10 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
-import nibabel as nib
-import numpy as np
+from nibabel.spatialimages import SpatialImage
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_tr
@@ -25,6 +21,7 @@ from brainweave.study.spaces import (
     image_name,
     load_image,
     reading,
+    whole_image,
 )
 from brainweave.study.study import Study
 from brainweave.study.subject import subject_entry
@@ -40,7 +37,6 @@ def load_nifti(
     confounds: Mapping[str, Any] | None = None,
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
-    dtype: Any = np.float32,
     name: str = "",
 ) -> Study:
     """Make a study of 4-D NIfTI files, with masks that may differ between subjects.
@@ -48,8 +44,7 @@ def load_nifti(
     Parameters
     ----------
     files : mapping of str to path, image, Run, or a list of these
-        Per subject id, its runs in order. Or a list of files whose names begin with
-        their subject, ``sub-01_...``: the files of one subject are its runs.
+        Per subject id, its runs in order.
     mask : path, image, mapping of str to these, or "epi", default="epi"
         One mask for all subjects, one per subject id, or a brain mask computed from
         each subject's own runs in their native space (:func:`epi_mask`; this reads the
@@ -63,11 +58,9 @@ def load_nifti(
     t_r : float, optional
         Repetition time in seconds, instead of the headers'.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing. Drifts below 1/128 Hz are removed by
+        Filter, scaling and smoothing. Drifts below 1/128 Hz are removed by
         default where the repetition time is known; ``Cleaning(high_pass=None)`` leaves
         them in (for series of maps, which are no time courses).
-    dtype : dtype, default=float32
-        Of the samples.
     name : str, default=""
         Name of the study.
 
@@ -80,10 +73,11 @@ def load_nifti(
         {"source": "nifti", "mask": mask},
         files,
         lambda id, images: volume_space(id, mask, images),
-        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
+        labels=labels,
+        stimuli=stimuli,
+        confounds=confounds,
         t_r=t_r,
         cleaning=cleaning,
-        dtype=dtype,
         name=name,
     )
 
@@ -92,13 +86,8 @@ def load_cifti(
     files: Mapping[str, Any],
     *,
     structures: Sequence[str] | str | None = None,
-    labels: Any = None,
-    stimuli: Any = None,
-    confounds: Mapping[str, Any] | None = None,
-    t_r: float | None = None,
     cleaning: Cleaning | None = None,
-    dtype: Any = np.float32,
-    name: str = "",
+    **options: Any,
 ) -> Study:
     """Make a study of CIFTI dtseries or dscalar files.
 
@@ -108,8 +97,8 @@ def load_cifti(
         Per subject id, its runs in order.
     structures : sequence of str, optional
         Structures to keep, such as ``"cortex_left"``; all by default.
-    labels, stimuli, confounds, t_r, cleaning, dtype, name
-        As in :func:`load_nifti` (without smoothing).
+    cleaning, **options
+        As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
 
     Returns
     -------
@@ -122,11 +111,8 @@ def load_cifti(
         {"source": "cifti", "mask": kept},
         files,
         lambda _, images: CiftiSpace(images[0], structures=structures),
-        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
-        t_r=t_r,
         cleaning=cleaning,
-        dtype=dtype,
-        name=name,
+        **options,
     )
 
 
@@ -134,13 +120,8 @@ def load_gifti(
     files: Mapping[str, Any],
     *,
     mask: Any = None,
-    labels: Any = None,
-    stimuli: Any = None,
-    confounds: Mapping[str, Any] | None = None,
-    t_r: float | None = None,
     cleaning: Cleaning | None = None,
-    dtype: Any = np.float32,
-    name: str = "",
+    **options: Any,
 ) -> Study:
     """Make a study of functional GIfTI files, of one hemisphere or of both.
 
@@ -148,14 +129,14 @@ def load_gifti(
     ----------
     files : mapping of str to a run or a list of runs
         Per subject id. A run is a path or image, or, for both hemispheres,
-        ``{"CortexLeft": left, "CortexRight": right}``. Bare files of both hemispheres
-        are paired into runs by the structure that they name inside, or else by
-        ``hemi-L`` and ``hemi-R`` in their names; what stays unclear is an error.
+        ``{"CortexLeft": left, "CortexRight": right}``. Files with ``hemi-L`` and
+        ``hemi-R`` in their names are paired into runs.
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
-    labels, stimuli, confounds, t_r, cleaning, dtype, name
-        As in :func:`load_nifti` (without smoothing). GIfTI states no repetition
-        time: give ``t_r`` for filters and onsets.
+    cleaning, **options
+        As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
+        GIfTI states no repetition time: give ``t_r`` for filters
+        and onsets.
 
     Returns
     -------
@@ -168,12 +149,9 @@ def load_gifti(
         {"source": "gifti", "mask": "all vertices" if mask is None else mask},
         files,
         lambda _, images: SurfaceSpace.from_run(images[0], mask),
-        given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
-        t_r=t_r,
+        join=pair_hemispheres,
         cleaning=cleaning,
-        dtype=dtype,
-        name=name,
-        join=_join_hemispheres,
+        **options,
     )
 
 
@@ -191,9 +169,9 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
     Voxels that are in the mask of at least half of the runs
     (:func:`nilearn.masking.compute_epi_mask` of each).
     """
-    from nilearn.masking import compute_multi_epi_mask
+    from nilearn.masking import compute_epi_mask, intersect_masks
 
-    loaded = [load_image(image, nib.spatialimages.SpatialImage) for image in images]
+    loaded = [load_image(image, SpatialImage) for image in images]
     shape = loaded[0].shape[:3]
     for image, source in zip(loaded, images, strict=True):
         if image.shape[:3] != shape:
@@ -203,14 +181,18 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
             )
     # nilearn's opening of 2 voxels eats volumes only a few voxels thick
     opening = 2 if min(shape) >= 10 else 0
-    with reading(images[0]):
+    masks = []
+    for image, source in zip(loaded, images, strict=True):
+        with reading(source):
+            whole = whole_image(image)
         try:
-            return compute_multi_epi_mask(loaded, opening=opening)
+            masks.append(compute_epi_mask(whole, opening=opening))
         except ValueError as error:
             raise StudyError(
-                f"No brain mask could be computed from {image_name(images[0])!r} "
+                f"No brain mask could be computed from {image_name(source)!r} "
                 f"({error}). Give a mask."
             ) from error
+    return intersect_masks(masks, threshold=0.5)
 
 
 def _make_study(
@@ -218,17 +200,17 @@ def _make_study(
     files: Any,
     space_of: Callable[[str, list[ImageLike]], Any],
     *,
-    given: Mapping[str, Any],
-    t_r: float | None,
-    cleaning: Cleaning | None,
-    dtype: Any,
-    name: str,
-    join: Callable[[list[Run]], list[Run]] = list,
+    labels: Any = None,
+    stimuli: Any = None,
+    confounds: Any = None,
+    t_r: float | None = None,
+    cleaning: Cleaning | None = None,
+    name: str = "",
+    join: Callable[[list[Any]], list[Any]] = list,
 ) -> Study:
+    given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     if t_r is not None:
         t_r = check_tr(t_r, f"t_r={t_r!r}", InputError)
-    if isinstance(files, list | tuple) and files:
-        files = _group_by_subject(files)
     if not isinstance(files, Mapping):
         raise TypeError(
             "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
@@ -242,7 +224,9 @@ def _make_study(
         if not listed:
             raise StudyError(f"Subject {id!r} has no files. Leave it out.")
         with errors_name_subject(id):
-            runs = join([run if isinstance(run, Run) else Run(run) for run in listed])
+            if not any(isinstance(run, Run) for run in listed):
+                listed = join(listed)
+        runs = [run if isinstance(run, Run) else Run(run) for run in listed]
         spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
@@ -266,36 +250,5 @@ def _make_study(
         spaces,
         cleaning or Cleaning(),
         {**settings, **as_given},
-        dtype=dtype,
         labels=known,
     )
-
-
-def _group_by_subject(files: Sequence[Any]) -> dict[str, list[Any]]:
-    """Group files by the subject that their names begin with, ``sub-<id>``."""
-    found: dict[str, list[Any]] = {}
-    for file in files:
-        name = Path(file).name if isinstance(file, str | PathLike) else ""
-        match = re.match("sub-([^_.]+)", name)
-        if match is None:
-            shown = repr(str(file)) if name else f"a {type(file).__name__}"
-            raise TypeError(
-                f"files is a list with {shown}, which does not say whose it is: names "
-                "must begin with sub-. Map subject ids to files instead: "
-                "{'01': ['run1.nii.gz', 'run2.nii.gz'], ...}."
-            )
-        found.setdefault(match[1], []).append(file)
-    return found
-
-
-def _join_hemispheres(runs: list[Run]) -> list[Run]:
-    joined = pair_hemispheres([run.image for run in runs])
-    if len(joined) == len(runs):
-        return runs
-    given = (v for run in runs for name, v in vars(run).items() if name != "image")
-    if any(value is not None for value in given):
-        raise InputError(
-            "A Run of one hemisphere is not joined with another: give both in one, "
-            'Run({"CortexLeft": left, "CortexRight": right}, ...).'
-        )
-    return [Run(image) for image in joined]

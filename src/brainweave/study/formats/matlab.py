@@ -1,15 +1,10 @@
 """Read MATLAB files that hold all subjects, in a 3-D array or in a cell of arrays."""
 
-import json
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,22 +19,11 @@ from brainweave.study.subject import Subject, subject_entry
 MatFile: TypeAlias = str | PathLike[str]
 Arrays: TypeAlias = list[NDArray[Any]]  # one 2-D array per subject
 
-# Damaged files can crash the readers of SciPy and HDF5, or send them into an endless
-# loop. So a process of its own reads them; it is stopped after this many seconds, plus
-# one for each of these many bytes, which slow disks deliver. The last line of its
-# traceback is the reason that users see.
+# Seconds after which a reader is stopped, plus one for each of these many bytes.
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
-_READER = """
-import sys
-path, *sys.path = sys.argv[1:]
-from brainweave.study.formats.matlab import write_variables
-write_variables(path, sys.stdout.buffer)
-"""
-# A gzip stream cannot hold more than 1032 times its own size.
-_MAX_EXPANSION = 1100
 
-_AXES = {"voxels", "samples", "subjects"}
+_AXES = ("subjects", "samples", "voxels")
 
 
 def load_matlab(
@@ -49,7 +33,7 @@ def load_matlab(
     order: Sequence[str] | None = None,
     labels: MatFile | ArrayLike | None = None,
     runs: ArrayLike | None = None,
-    samples_per_run: int | Sequence[int] | None = None,
+    samples_per_run: int | None = None,
     stimuli: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
     name: str = "",
@@ -70,17 +54,14 @@ def load_matlab(
         files. For arrays in a cell, ``("samples", "voxels")`` by default, or the
         reverse.
     labels : path or array-like, optional
-        Label of each sample. One vector is used for all subjects. A matrix with a
-        column per subject, a list of vectors or a mapping of subject ids to vectors
-        gives each subject its own. A path names a ``.mat`` file with a vector, a
-        matrix, a cell of vectors or a cell of strings.
+        Label of each sample: one vector for all subjects, a mapping of subject ids to
+        vectors, or a ``.mat`` file with a vector of numbers or a cell of strings.
     runs : array-like, optional
         Run of each sample, the same for all subjects.
-    samples_per_run : int or sequence of int, optional
-        Number of samples in each run, instead of `runs`. An int must divide the
-        number of samples.
+    samples_per_run : int, optional
+        Number of samples in each run, instead of `runs`; must divide their number.
     stimuli : array-like, optional
-        Stimulus of each sample, in the forms of `labels` except a path.
+        Stimulus of each sample: one vector, or a mapping of subject ids to vectors.
     ids : sequence of str, optional
         Ids of the subjects; ``"01"``, ``"02"``, … by default.
     name : str, default=""
@@ -115,19 +96,24 @@ def load_matlab(
     where = None if labels is None else AS_GIVEN
     if isinstance(labels, str | PathLike):
         where = Path(labels).name
-        labels = _read_labels(Path(labels), len(arrays))
+        labels = _read_labels(Path(labels))
     subjects = []
-    for position, (id, samples) in enumerate(zip(ids, arrays, strict=True)):
+    for id, samples in zip(ids, arrays, strict=True):
         own = runs
         if samples_per_run is not None:
-            own = _runs_from_counts(samples_per_run, len(samples), id)
+            if samples_per_run < 1 or len(samples) % samples_per_run:
+                raise InputError(
+                    f"samples_per_run={samples_per_run} does not divide the "
+                    f"{len(samples)} samples of subject {id!r}. Give runs=..."
+                )
+            own = np.arange(len(samples)) // samples_per_run + 1
         subjects.append(
             Subject(
                 id,
                 samples,
-                labels=_of_subject("labels", labels, position, ids),
+                labels=subject_entry("labels", labels, id),
                 runs=own,
-                stimuli=_of_subject("stimuli", stimuli, position, ids),
+                stimuli=subject_entry("stimuli", stimuli, id),
             )
         )
     settings = {
@@ -143,13 +129,8 @@ def load_matlab(
 def read_matlab(path: MatFile) -> dict[str, Any]:
     """Read the variables of a ``.mat`` file of any version.
 
-    SciPy reads versions 4 to 7.2, h5py reads 7.3 (HDF5), both in a process of its own,
-    because damaged files can crash them. Links to other files are refused.
-
-    Parameters
-    ----------
-    path : path
-        The file to read.
+    SciPy reads versions 4 to 7.2, h5py reads 7.3 (HDF5). Damaged files can crash them
+    or send them into an endless loop, so a process of its own reads.
 
     Returns
     -------
@@ -157,65 +138,38 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
         Arrays with MATLAB's order of dimensions. A cell is a list of its arrays, with
         None for entries of another kind. Structs and sparse matrices are left out.
     """
+    from joblib.externals.loky import ProcessPoolExecutor
+
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
     timeout = _MIN_TIMEOUT + path.stat().st_size / _MIN_BYTES_PER_SECOND
+    reader = ProcessPoolExecutor(max_workers=1)
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _READER, str(path.absolute()), *sys.path],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=timeout,
-        )
-        if done.returncode == 0:
-            return unpack(done.stdout)
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        reason = last or "the reader crashed"
-    except subprocess.TimeoutExpired:
+        task = reader.submit(read_variables, str(path))
+        content: dict[str, Any] = task.result(timeout)
+        return content
+    except TimeoutError:
         reason = f"the reader did not finish in {timeout:.0f} s"
+    except Exception as error:
+        reason = (str(error).strip() or "the reader crashed").splitlines()[0]
+    finally:
+        reader.shutdown(kill_workers=True)
     raise StudyError(
         f"{str(path)!r} is not a readable MATLAB file ({reason}). It may be cut off or "
         "damaged: get the file again."
     )
 
 
-def unpack(content: bytes) -> dict[str, Any]:
-    """Return the variables that :func:`write_variables` wrote."""
-    with np.load(BytesIO(content), allow_pickle=False) as arrays:
-        index = json.loads(str(arrays["index"]))
-
-        def find(entry: Any) -> Any:
-            if isinstance(entry, list):
-                return [find(one) for one in entry]
-            return None if entry is None else arrays[entry]
-
-        return {name: find(entry) for name, entry in index.items()}
-
-
-def write_variables(path: str, out: BinaryIO) -> None:
-    """Write the arrays of a file as ``.npz``, and which of them each variable has."""
+def read_variables(path: str) -> dict[str, Any]:
+    """Read what :func:`read_matlab` returns, in this process."""
     import h5py
 
     warnings.simplefilter("ignore")
-    content = _read_hdf5(path) if h5py.is_hdf5(path) else _read_old(path)
-    arrays: dict[str, Any] = {}
-
-    def add(value: Any) -> Any:
-        if isinstance(value, list):
-            return [add(entry) for entry in value]
-        if value is None:
-            return None
-        arrays[f"a{len(arrays)}"] = value
-        return f"a{len(arrays) - 1}"
-
-    index = {name: add(value) for name, value in content.items()}
-    np.savez(out, index=np.array(json.dumps(index)), **arrays)
+    return _read_hdf5(path) if h5py.is_hdf5(path) else _read_old(path)
 
 
 def _read_old(path: str) -> dict[str, Any]:
-    """Read a file of version 4 to 7.2; structs and sparse matrices are left out."""
     from scipy.io import loadmat
 
     content = {}
@@ -234,33 +188,22 @@ def _plain(value: Any) -> Any:
 
 
 def _read_hdf5(path: str) -> dict[str, Any]:
-    """Read the datasets of a version 7.3 file, and nothing from outside of it."""
     import h5py
 
-    content: dict[str, Any] = {}
-    left = _MAX_EXPANSION * os.path.getsize(path)
-
     def read(item: Any) -> Any:
-        nonlocal left
         if not isinstance(item, h5py.Dataset):  # a struct
             return None
-        if item.external is not None or item.is_virtual:
-            sys.exit(f"{item.name!r} lies in other files, and those are not read")
-        left -= item.nbytes
-        if left < 0:
-            n_bytes = os.path.getsize(path)
-            sys.exit(f"{item.name!r} claims {item.nbytes} bytes in a file of {n_bytes}")
+        outside = item.file.filename != path or item.external is not None
+        if outside or item.is_virtual:
+            raise ValueError(f"{item.name!r} lies in other files")
         values = np.asarray(item[()]).T  # HDF5 has MATLAB's dimensions in reverse
         if item.attrs.get("MATLAB_class") == b"char":
             return np.array("".join(map(chr, values.ravel())))
         return values
 
+    content: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
         for name in file:
-            link = file.get(name, getlink=True)
-            if not isinstance(link, h5py.HardLink):
-                target = getattr(link, "filename", "the same file")
-                sys.exit(f"{name!r} is a link into {target}; links are not followed")
             value = read(file[name])
             if value is None:
                 continue
@@ -287,7 +230,7 @@ def _subject_arrays(
         arrays = [entry if axes[0] == "samples" else entry.T for entry in value]
     else:
         axes = _check_order(order or ("voxels", "samples", "subjects"), value.ndim)
-        wanted = [a for a in ("subjects", "samples", "voxels") if a in axes]
+        wanted = [axis for axis in _AXES if axis in axes]
         moved = np.transpose(value, [axes.index(axis) for axis in wanted])
         arrays = list(moved) if "subjects" in axes else [moved]
     for array in arrays:
@@ -300,15 +243,10 @@ def _check_order(order: Sequence[str], n_dimensions: int) -> list[str]:
     axes = list(order)
     if n_dimensions == 2 and len(axes) == 3:  # MATLAB drops a last dimension of 1
         axes = [axis for axis in axes if axis != "subjects"]
-    if len(set(axes)) != len(axes) or not set(axes) <= _AXES or len(axes) < 2:
+    if sorted(axes) != sorted(_AXES[-n_dimensions:]):
         raise InputError(
             f"order={tuple(order)} must be a permutation of 'voxels', 'samples' and, "
-            "for 3-D arrays, 'subjects'."
-        )
-    if len(axes) != n_dimensions:
-        raise InputError(
-            f"order={tuple(order)} names {len(axes)} dimensions, but the array has "
-            f"{n_dimensions}."
+            f"for 3-D arrays, 'subjects'; the array has {n_dimensions} dimensions."
         )
     return axes
 
@@ -359,60 +297,20 @@ def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
     return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
 
 
-def _runs_from_counts(
-    counts: int | Sequence[int], n_samples: int, id: str
-) -> NDArray[np.intp]:
-    if isinstance(counts, int | np.integer):
-        if counts < 1 or n_samples % counts:
-            raise InputError(
-                f"samples_per_run={counts} does not divide the {n_samples} samples of "
-                f"subject {id!r}. Give a list with the length of each run."
-            )
-        counts = [int(counts)] * (n_samples // int(counts))
-    if sum(counts) != n_samples:
-        raise InputError(
-            f"samples_per_run adds up to {sum(counts)}, but subject {id!r} has "
-            f"{n_samples} samples."
-        )
-    return np.repeat(np.arange(1, len(counts) + 1), counts)
-
-
-def _read_labels(path: Path, n_subjects: int) -> Any:
-    def could_be_labels(value: Any) -> bool:
-        if isinstance(value, list):
-            return all(entry is not None for entry in value)
-        return 1 in value.shape or (value.ndim == 2 and n_subjects in value.shape)
-
-    found = read_matlab(path)
-    content = {name: value for name, value in found.items() if could_be_labels(value)}
+def _read_labels(path: Path) -> Any:
+    """Read the one vector of numbers, or cell of strings, in a file."""
+    content = {
+        name: value
+        for name, value in read_matlab(path).items()
+        if (None not in value if isinstance(value, list) else 1 in value.shape)
+    }
     if len(content) != 1:
         known = ", ".join(map(repr, content)) or "none"
         raise StudyError(
             f"{str(path)!r} should hold one vector of labels, but has {known}. Read "
             "the labels with scipy.io.loadmat and pass them as an array."
         )
-    value = next(iter(content.values()))
+    (value,) = content.values()
     if isinstance(value, list):
-        if len(value) == n_subjects and np.asarray(value[0]).dtype.kind in "fiu":
-            return [np.asarray(entry).ravel() for entry in value]  # one per subject
-        # a cell of strings
         return ["".join(np.asarray(entry).ravel().astype(str)) for entry in value]
-    return value.ravel() if 1 in value.shape else value
-
-
-def _of_subject(what: str, values: Any, position: int, ids: Sequence[str]) -> Any:
-    n_subjects = len(ids)
-    if isinstance(values, Mapping):
-        return subject_entry(what, values, ids[position])
-    if isinstance(values, list | tuple) and len(values) == n_subjects:
-        entry = values[position]
-        if isinstance(entry, list | tuple | np.ndarray):
-            return entry
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        if values.shape[1] != n_subjects:
-            raise InputError(
-                "labels and stimuli that differ between subjects need a column for "
-                f"each of the {n_subjects} subjects; got shape {values.shape}."
-            )
-        return values[:, position]
-    return values
+    return value.ravel()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -18,16 +17,12 @@ from brainweave._core.labels import object_array
 from brainweave._core.validation import check_option
 from brainweave.study.formats.events import (
     DRIFT_CUTOFF,
-    NOT_STIMULI,
-    OVERLAPS,
     ROOM,
     EventRules,
     Events,
     Sampling,
     drift_columns,
-    names_no_stimulus,
     plan_samples,
-    resolve_tr,
     standardized,
 )
 from brainweave.study.provenance import make_record, run_record
@@ -49,8 +44,6 @@ class Cleaning:
 
     Parameters
     ----------
-    detrend : bool, default=False
-        Remove a linear trend.
     standardize : {None, "zscore", "psc"}, default=None
         Scale each voxel over the run, to unit variance or percent signal change.
     high_pass : float, "auto" or None, default="auto"
@@ -65,14 +58,13 @@ class Cleaning:
 
     Notes
     -----
-    In the order of :func:`nilearn.signal.clean`: detrend, confounds and drifts,
-    standardise. Where events are known (or the labels of
-    all volumes: neighbours with one label), confounds and drifts are fitted together
-    with a level for each event, so that what responses and drifts have in common stays;
-    but only if both take at most two fifths of a run's degrees of freedom.
+    Confounds and drifts are removed before voxels are standardised. Where events are
+    known (or the labels of all volumes: neighbours with one label), confounds and
+    drifts are fitted together with a level for each event, so that what responses and
+    drifts have in common stays; but only if both take at most two fifths of a run's
+    degrees of freedom.
     """
 
-    detrend: bool = False
     standardize: Literal["zscore", "psc"] | None = None
     high_pass: float | Literal["auto"] | None = "auto"
     smoothing_fwhm: float | None = None
@@ -85,10 +77,10 @@ class Cleaning:
         check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
         for name in ("high_pass", "smoothing_fwhm"):
             value = getattr(self, name)
-            if name == "high_pass" and isinstance(value, str):
-                check_option(name, value, ("auto",), owner="Cleaning")
-            elif value is not None and not value > 0:
-                raise InputError(f"{name} must be above zero, got {value}.")
+            if (name, value) == ("high_pass", "auto") or value is None:
+                continue
+            if isinstance(value, str) or not value > 0:
+                raise InputError(f"{name} must be above zero, got {value!r}.")
 
     def apply(
         self,
@@ -109,44 +101,35 @@ class Cleaning:
                     "set them to zero."
                 )
             values = np.where(finite, values, values.dtype.type(0))
-
-        def filtered(part: NDArray[Any], standardize: str | None = None) -> Any:
-            """Take out trends, pick volumes, and scale them."""
-            if self.detrend or standardize:
-                from nilearn.signal import clean  # slow to import, and seldom needed
-
-                scale = {"zscore": "zscore_sample"}
-                return clean(
-                    part,
-                    detrend=self.detrend,
-                    standardize=scale.get(str(standardize), standardize),
-                    sample_mask=sample_mask,
-                    filter=False,
-                )
-            return part if sample_mask is None else part[sample_mask]
-
+        used: Any = slice(None) if sample_mask is None else sample_mask
         if confounds is not None:
             levels = np.zeros(len(values), np.intp) if levels is None else levels
-            values = _remove_confounds(values, confounds, levels, filtered)
-        return np.asarray(filtered(values, standardize=self.standardize))
+            values = _remove_confounds(values, confounds, levels, used)
+        values = values[used]
+        if self.standardize is None:
+            return values
+        from nilearn.signal import clean  # slow to import, and seldom needed
+
+        scale = "zscore_sample" if self.standardize == "zscore" else self.standardize
+        return np.asarray(clean(values, detrend=False, standardize=scale, filter=False))
 
 
 def _remove_confounds(
     values: NDArray[Any],
     confounds: NDArray[Any],
     levels: NDArray[np.intp],
-    filtered: Callable[..., Any],
+    used: Any,
 ) -> NDArray[Any]:
-    """Subtract confounds; they are fitted, filtered, together with a mean per level."""
+    """Subtract confounds, fitted to the volumes used with a mean for each level."""
     constants = levels[:, None] == np.unique(levels)
     columns = standardized(confounds)
-    model = filtered(np.hstack([constants, columns]).astype(np.float64))
+    model = np.hstack([constants, columns]).astype(np.float64)[used]
     weights = np.linalg.pinv(model, rcond=1e-8)[-columns.shape[1] :]
     cleaned = np.empty_like(values)
     step = max(1, _CLEANED_BYTES // (8 * len(values)))
     for start in range(0, values.shape[1], step):  # float64 needs memory
         part = values[:, start : start + step].astype(np.float64)
-        fitted = weights @ filtered(part - part.mean(axis=0))
+        fitted = weights @ (part - part.mean(axis=0))[used]
         cleaned[:, start : start + step] = part - columns @ fitted
     return cleaned
 
@@ -460,150 +443,84 @@ class ImageSource:
         return f"ImageSource({len(self.runs)} runs in {self.space!r})"
 
 
-@dataclass(frozen=True)
-class EventRun:
-    """A run, by a name for warnings, and its events; its samples are not planned yet.
-
-    `stated_tr` returns a repetition time and where it is stated; `unsteady` volumes are
-    left out since the magnetisation was not steady yet.
-    """
-
-    name: str
-    run: Run
-    events: Events
-    stated_tr: Callable[[], tuple[Any, str]]
-    unsteady: int = 0
-
-    def planned(
-        self,
-        space: Any,
-        samples: str,
-        rules: EventRules,
-        sampling: Sampling,
-        high_pass: Any,
-    ) -> Run:
-        """Return the run with its repetition time and the plan of its samples.
-
-        Confounds become columns of trial models; other samples are cleaned of them when
-        they are read.
-        """
-        run = replace(self.run, t_r=sampling.t_r).opened(space)
-        n_volumes = run.header.n_samples
-        if run.t_r is None:
-            stated = self.stated_tr()
-            run = replace(run, t_r=resolve_tr(*stated, run.header, run.name))
-        cutoff = run.cutoff(high_pass)
-        confounds = confound_columns(run.confounds, n_volumes, run.name)
-        n_confounds = 0 if confounds is None else confounds.shape[1]
-        is_trials = samples.startswith("trials")
-        if not is_trials:
-            confounds = with_drifts(confounds, n_volumes, run.t_r, cutoff)
-        try:
-            plan = plan_samples(
-                self.events,
-                n_volumes,
-                float(run.t_r or 0),
-                samples=samples,
-                rules=rules,
-                sampling=sampling,
-                kept_volumes=run.used(),
-                confounds=confounds,
-                high_pass=cutoff if is_trials else None,
-            )
-        except StudyError as error:
-            raise StudyError(f"{run.name!r}: {error}") from error
-        counts = replace(
-            plan.counts,
-            confounds=n_confounds,
-            high_pass=cutoff,
-            unsteady=self.unsteady,
-        )
-        return replace(
-            run,
-            confounds=None if is_trials else confounds,
-            levels=None if is_trials or not counts.levels else plan.volume_event,
-            plan=replace(plan, counts=counts),
-        )
-
-
-def study_of_events(
-    name: str,
-    runs: Mapping[str, Mapping[Any, EventRun]],
-    spaces: Mapping[str, Any],
-    settings: Mapping[str, Any],
+def plan_run(
+    run: Run,
+    events: Events,
     *,
     samples: str,
     rules: EventRules,
     sampling: Sampling,
-    cleaning: Cleaning,
-    **more: Any,
-) -> Study:
-    """Make a lazy study of the runs of each subject, by their numbers, in its space.
+    high_pass: Any,
+    unsteady: int = 0,
+) -> Run:
+    """Return an opened run, whose repetition time is known, with a plan of its samples.
 
-    `settings` and `more` are those of :func:`study_of_runs`.
+    Confounds become columns of trial models; other samples are cleaned of them when
+    they are read. `unsteady` volumes are left out since the magnetisation was not
+    steady yet.
     """
-    planned: dict[str, dict[Any, Run]] = {}
-    by_name: dict[str, Run] = {}
-    left_out = Counter[str]()
-    how = samples, rules, sampling, cleaning.high_pass
-    for id, listed in runs.items():
-        with errors_name_subject(id):
-            planned[id] = {n: r.planned(spaces[id], *how) for n, r in listed.items()}
-        for number, run in listed.items():
-            by_name[run.name] = planned[id][number]
-            left_out.update(run.events.left_out)
-    warn_of_runs(by_name, rules.overlap)
-    no_stimuli = [
-        f"{label} ({left_out[label]})"
-        for label in sorted(left_out)
-        if label not in {*rules.ignore, "n/a"}
-        and not names_no_stimulus(label, NOT_STIMULI[:3])
-    ]
-    if no_stimuli:
-        warn_user(
-            "Events that are no stimuli by their labels are left out: "
-            f"{', '.join(no_stimuli)}. Keep one as a category with keep=..., or name "
-            "it in ignore=... to agree.",
-            UserWarning,
+    n_volumes, cutoff = run.header.n_samples, run.cutoff(high_pass)
+    confounds = confound_columns(run.confounds, n_volumes, run.name)
+    n_confounds = 0 if confounds is None else confounds.shape[1]
+    is_trials = samples.startswith("trials")
+    if not is_trials:
+        confounds = with_drifts(confounds, n_volumes, run.t_r, cutoff)
+    try:
+        plan = plan_samples(
+            events,
+            n_volumes,
+            float(run.t_r or 0),
+            samples=samples,
+            rules=rules,
+            sampling=sampling,
+            kept_volumes=run.used(),
+            confounds=confounds,
+            high_pass=cutoff if is_trials else None,
         )
-    more["left_out"] = dict(sorted(left_out.items()))
-    # the plans hold the drifts already
-    cleaning = replace(cleaning, high_pass=None)
-    settings = {**settings, **asdict(rules), **asdict(sampling), "samples": samples}
-    return study_of_runs(name, planned, spaces, cleaning, settings, **more)
+    except StudyError as error:
+        raise StudyError(f"{run.name!r}: {error}") from error
+    counts = replace(
+        plan.counts, confounds=n_confounds, high_pass=cutoff, unsteady=unsteady
+    )
+    return replace(
+        run,
+        confounds=None if is_trials else confounds,
+        levels=None if is_trials or not counts.levels else plan.volume_event,
+        plan=replace(plan, counts=counts),
+    )
 
 
-def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
+def warn_of_runs(runs: Mapping[str, Run]) -> None:
     """Warn of events that were lost or share volumes, and of times that differ."""
     counts = {name: run.plan.counts for name, run in runs.items()}
-    messages = []
     times: dict[float, str] = {}
     for name, run in runs.items():
         times.setdefault(round(run.t_r or 0.0, 4), name)
     if len(times) > 1:
         listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
-        messages.append(
+        warn_user(
             f"Repetition times differ: {listing}. Every run keeps its own; samples of "
-            "methods that are locked in time would not correspond."
+            "methods that are locked in time would not correspond.",
+            UserWarning,
         )
-    lost = sum(c.outside for c in counts.values())
-    if lost:
-        messages.append(
-            f"{lost} of {sum(c.events for c in counts.values())} events lie before or "
-            f"after their run and have no sample: {_list_counts(counts, 'outside')}. "
-            "Check their onsets."
+    if any(c.outside for c in counts.values()):
+        warn_user(
+            f"{sum(c.outside for c in counts.values())} of "
+            f"{sum(c.events for c in counts.values())} events lie before or after "
+            f"their run and have no sample: {_list_counts(counts, 'outside')}. Check "
+            "their onsets.",
+            UserWarning,
         )
-    shared = sum(c.shared_volumes for c in counts.values())
+    shared = [c for c in counts.values() if c.shared_volumes]
     if shared:
-        silent = sum(c.overshadowed for c in counts.values() if c.shared_volumes)
-        messages.append(
-            f"{shared} volumes lie under events of more than one category "
-            f"({_list_counts(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and "
-            f"{silent} events have no volume of their own. Leave events out with "
-            "ignore=..., or choose another rule with overlap=..."
+        warn_user(
+            f"{sum(c.shared_volumes for c in shared)} volumes lie under events of more "
+            f"than one category ({_list_counts(counts, 'shared_volumes')}); each has "
+            "the label of the event that covers most of it, and "
+            f"{sum(c.overshadowed for c in shared)} events have no volume of their "
+            "own. Leave events out with ignore=...",
+            UserWarning,
         )
-    for message in messages:
-        warn_user(message, UserWarning)
 
 
 def _list_counts(counts: Mapping[str, Any], what: str) -> str:

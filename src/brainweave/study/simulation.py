@@ -1,4 +1,4 @@
-"""Simulate designs, brains and their responses, one run of one subject at a time.
+"""Simulate fMRI studies whose shared space is known.
 
 Everything is drawn from random streams that are keyed by their purpose (subject, run,
 brain or noise). A subject can therefore be simulated again at any time, alone, and two
@@ -7,17 +7,20 @@ studies with the same seed and voxel counts have the same brains, whatever is sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import factorial
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_option
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import (
     SAMPLES,
     EventRules,
@@ -26,7 +29,15 @@ from brainweave.study.formats.events import (
     Sampling,
     plan_samples,
 )
+from brainweave.study.spaces import VolumeSpace
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
 
+# The eight categories of Haxby et al. (2001), then others.
+_CATEGORIES = (
+    *("bottle", "cat", "chair", "face", "house", "scissors", "scrambled", "shoe"),
+    *("car", "flower", "tool", "word", "bird", "body", "fruit", "landscape"),
+)
 # Half-axes of the ellipsoid, relative to a sphere: left-right, front-back, up-down.
 _AXES = np.array([0.88, 1.16, 0.96])
 # Volume of a human brain in mm^3, and its centre in MNI space.
@@ -36,6 +47,7 @@ _SMOOTHNESS = 1.2  # width of the spatial kernel of all maps, in voxels
 _BASELINE = 100.0  # level of the mean image
 _AUTOCORRELATION = 0.3  # of local noise, from one volume to the next
 # Random streams, one number per purpose.
+_VOXEL_COUNTS = 100
 _CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAPS = (
     range(8)
 )
@@ -106,18 +118,17 @@ class SimulationSettings:
 
     def __post_init__(self) -> None:
         check_option("samples", self.samples, SAMPLES, owner="SimulationSettings")
-        _check_positive(self, "duration", "tr", "n_shared")
         if self.gap is not None and not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
+        _check_positive(duration=self.duration, tr=self.tr, n_shared=self.n_shared)
         for name, value in vars(self).items():
             if isinstance(value, int | float) and not value >= 0:
                 raise InputError(f"{name}={value} must not be negative.")
 
 
-def _check_positive(settings: object, *names: str) -> None:
+def _check_positive(**settings: float | None) -> None:
     """Refuse settings that are not above zero; None stands for a default."""
-    for name in names:
-        value = getattr(settings, name)
+    for name, value in settings.items():
         if value is not None and not value > 0:
             raise InputError(f"{name}={value} must be positive.")
 
@@ -136,20 +147,19 @@ class Design:
     hrf_delay: float
     n_samples: int | None = None
 
-    def __post_init__(self) -> None:
-        _check_positive(self, "n_runs", "n_samples", "repetitions")
-
 
 @dataclass(frozen=True)
-class RunDesign:
-    """A run: its number (from 1), its events and its number of volumes."""
+class SimulatedRun:
+    """A run: its number (from 1), its events, and the samples of its volumes."""
 
     number: int
     events: Events
     n_volumes: int
+    plan: Any = None  # SamplePlan, once the missing volumes are known
+    kept: Any = None  # the volumes that are not missing
 
 
-def plan_runs(design: Design, rng: np.random.Generator) -> list[RunDesign]:
+def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     """Draw the order and the gaps of all runs of one subject.
 
     Generators in the same state give the same sequence. Every presentation has a
@@ -188,7 +198,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[RunDesign]:
                 pause = max(pause, tr - seconds)
             now += seconds + pause
         last = int(np.ceil((rows[-1][0] + rows[-1][1]) / tr + 1e-9))
-        runs.append(RunDesign(number, Events.from_rows(rows), last + after))
+        runs.append(SimulatedRun(number, Events.from_rows(rows), last + after))
     return runs
 
 
@@ -299,14 +309,6 @@ def autoregressive_noise(
     return noise
 
 
-@dataclass(frozen=True)
-class SimulatedRun(RunDesign):
-    """One run of one subject, and its samples."""
-
-    plan: SamplePlan
-    kept: NDArray[np.int64]  # the volumes that are not missing
-
-
 class RunSignals(NamedTuple):
     """Time courses of the components of one run, except local noise."""
 
@@ -317,7 +319,7 @@ class RunSignals(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """The parameters of :func:`brainweave.simulate_study`, checked and complete."""
+    """The parameters of :func:`simulate_study`, checked and complete."""
 
     seed: int
     ids: tuple[str, ...]
@@ -329,7 +331,6 @@ class Simulation:
     missing_samples: float
     missing_runs: tuple[tuple[int, ...], ...]
     missing_categories: tuple[tuple[str, ...], ...]
-    dtype: str
 
     @property
     def same_mask(self) -> bool:
@@ -369,10 +370,10 @@ class Simulation:
             else:
                 events = events.take(np.setdiff1d(np.arange(len(events)), lost))
             plan = self._plan(events, run.n_volumes, kept)
-            runs.append(SimulatedRun(run.number, events, run.n_volumes, plan, kept))
+            runs.append(replace(run, events=events, plan=plan, kept=kept))
         return runs
 
-    def signals(self, subject: int, run: RunDesign) -> RunSignals:
+    def signals(self, subject: int, run: SimulatedRun) -> RunSignals:
         """Draw the time courses of a run, the same at every call."""
         rng = self._noise_stream(subject, run)
         shared = self._shared_responses(run, rng)
@@ -384,7 +385,7 @@ class Simulation:
         return RunSignals(shared, spontaneous, nuisance)
 
     def volumes(
-        self, subject: int, run: RunDesign, brain: Brain, maps: NDArray[np.float32]
+        self, subject: int, run: SimulatedRun, brain: Brain, maps: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Simulate all volumes of one run (n_volumes, n_voxels).
 
@@ -417,7 +418,7 @@ class Simulation:
     ) -> NDArray[Any]:
         """Simulate the samples of a subject, with one run in memory besides them."""
         n_samples = sum(len(run.plan) for run in runs)
-        out = np.empty((n_samples, self.voxel_counts[subject]), self.dtype)
+        out = np.empty((n_samples, self.voxel_counts[subject]), np.float32)
         maps, start = self.nuisance_maps(subject, brain), 0
         for run in runs:
             stop = start + len(run.plan)
@@ -431,7 +432,7 @@ class Simulation:
         return draw_maps(brain.mask, self.settings.n_nuisance, rng)
 
     def _choose_lost(
-        self, subject: int, runs: Sequence[RunDesign]
+        self, subject: int, runs: Sequence[SimulatedRun]
     ) -> list[NDArray[np.int64]]:
         """Choose the missing volumes of each run, or its missing events."""
         if not self.missing_samples:
@@ -465,7 +466,7 @@ class Simulation:
         )
 
     def _shared_responses(
-        self, run: RunDesign, rng: np.random.Generator
+        self, run: SimulatedRun, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         from scipy.fft import irfft, rfft
 
@@ -506,10 +507,319 @@ class Simulation:
         return np.asarray(level + course)
 
     def _noise_stream(
-        self, subject: int, run: RunDesign, *, local: bool = False
+        self, subject: int, run: SimulatedRun, *, local: bool = False
     ) -> np.random.Generator:
         kind = list(DESIGNS).index(self.design.kind)
         return self._stream(_NOISE, subject, run.number, kind, int(local))
 
     def _stream(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])
+
+
+@dataclass(frozen=True)
+class SimulationTruth:
+    """Ground truth of a simulated study.
+
+    Parameters
+    ----------
+    categories : tuple of str
+        All categories, including those that some subjects lack.
+    centroids : ndarray of shape (n_categories, n_shared)
+        Mean response to each category in the shared space.
+    shared : tuple of ndarray of shape (n_samples, n_shared)
+        Noise-free response of each sample in the shared space, per subject.
+    maps : tuple of ndarray of shape (n_shared, n_voxels)
+        Spatial map of each shared dimension, per subject.
+    masks : tuple of ndarray of bool
+        Brain mask of each subject.
+    affine : ndarray of shape (4, 4)
+        Affine of all masks, from voxel indices to millimetres.
+    events : tuple of dict of int to Events
+        Events of each run, per subject.
+    tr : float
+        Repetition time in seconds.
+    """
+
+    categories: tuple[str, ...]
+    centroids: NDArray[np.float64]
+    shared: tuple[NDArray[np.float64], ...]
+    maps: tuple[NDArray[np.float32], ...]
+    masks: tuple[NDArray[np.bool_], ...]
+    affine: NDArray[np.float64]
+    events: tuple[dict[int, Events], ...]
+    tr: float
+
+
+class SimulatedStudy(Study):
+    """A :class:`Study` with its ground truth, returned by :func:`simulate_study`.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        Parameters of the simulation.
+
+    Attributes
+    ----------
+    truth : SimulationTruth
+        Shared responses, spatial maps, masks and events.
+    """
+
+    truth: SimulationTruth
+    simulation: Simulation
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        subjects, shared, brains, events = [], [], [], []
+        for i, id in enumerate(simulation.ids):
+            brain, runs = simulation.brain(i), simulation.runs(i)
+            plans = [run.plan for run in runs]
+            subjects.append(
+                Subject(
+                    id,
+                    simulation.samples(i, runs, brain),
+                    labels=np.concatenate([plan.labels for plan in plans]),
+                    runs=np.repeat([r.number for r in runs], [len(p) for p in plans]),
+                    onsets=np.concatenate([plan.onsets for plan in plans]),
+                    stimuli=np.concatenate([plan.stimuli for plan in plans]),
+                    space=VolumeSpace.from_mask(brain.mask, brain.affine),
+                )
+            )
+            signals = [simulation.signals(i, run) for run in runs]
+            responses = [p.apply(s.shared) for p, s in zip(plans, signals, strict=True)]
+            shared.append(np.concatenate(responses))
+            brains.append(brain)
+            events.append({run.number: run.events for run in runs})
+        super().__init__(subjects, "simulated")
+        self.truth = SimulationTruth(
+            categories=simulation.design.categories,
+            centroids=simulation.centroids,
+            shared=tuple(shared),
+            maps=tuple(brain.maps for brain in brains),
+            masks=tuple(brain.mask for brain in brains),
+            affine=brains[0].affine,
+            events=tuple(events),
+            tr=simulation.design.tr,
+        )
+
+    def to_bids(
+        self,
+        folder: str | PathLike[str],
+        *,
+        task: str = "objects",
+        raw: bool = True,
+        derivatives: bool = True,
+    ) -> Path:
+        """Write a BIDS dataset; see :func:`brainweave.study.write_bids`."""
+        from brainweave.study.formats.bids_writer import write_bids
+
+        return write_bids(self, folder, task=task, raw=raw, derivatives=derivatives)
+
+
+def simulate_study(
+    *,
+    n_subjects: int = 8,
+    categories: int | Sequence[str] = 8,
+    design: str = "blocks",
+    n_runs: int | None = None,
+    repetitions: int | None = None,
+    n_samples: int | None = None,
+    n_voxels: int | tuple[int, int] | Sequence[int] = (1200, 1800),
+    own_sequence: bool | None = None,
+    missing_samples: float = 0.0,
+    missing_runs: int | Mapping[str, Sequence[int]] = 0,
+    missing_categories: int | Mapping[str, Sequence[str]] = 0,
+    signal: float = 2.5,
+    random_state: int | None = 0,
+    settings: SimulationSettings | None = None,
+) -> SimulatedStudy:
+    r"""Simulate an fMRI study whose shared space is known.
+
+    Volume t of subject i is
+
+    .. math:: x_i(t) = b_i + W_i^\top (s_i(t) + u_i(t)) + N_i^\top n_i(t) + e_i(t)
+
+    where :math:`s_i(t)` are responses in a shared space of few dimensions, blurred by
+    the haemodynamic response: category centroids, plus variation between the stimuli
+    of a category and from trial to trial. :math:`u_i(t)` is spontaneous activity in
+    the same voxels, :math:`W_i` are smooth maps that differ between subjects,
+    :math:`N_i` and :math:`n_i(t)` are structured noise that differs between subjects
+    and in part between runs, :math:`e_i(t)` is local AR(1) noise, and :math:`b_i` the
+    mean image. A classifier trained on the voxels of other subjects is at chance. An
+    alignment that keeps too few dimensions of each subject misses responses, and one
+    that keeps too many learns noise.
+
+    Parameters
+    ----------
+    n_subjects : int, default=8
+        Number of subjects.
+    categories : int or sequence of str, default=8
+        Number or names of the categories.
+    design : {"blocks", "events", "movie"}, default="blocks"
+        ``"blocks"`` shows blocks of a category with rest in between; ``"events"``
+        shows brief trials with jittered onsets; ``"movie"`` shows scenes that belong
+        to categories, without rest, and every moment has a response of its own.
+    n_runs : int, optional
+        Number of runs. By default 4, or 3 for a movie.
+    repetitions : int, optional
+        Number of blocks, trials or scenes per category and run. By default 1 block, 6
+        trials or 2 scenes.
+    n_samples : int, optional
+        Exact number of labelled volumes per subject, instead of `repetitions`. As many
+        blocks or scenes are shown as needed, and the last one is shortened. Not for
+        ``"events"``.
+    n_voxels : int, tuple of two ints or sequence of ints, default=(1200, 1800)
+        Number of voxels. An int gives all subjects the same mask. A tuple (least,
+        most) gives each subject a mask of its own, with a size drawn from this range.
+        A list has the size of each subject's mask.
+    own_sequence : bool, optional
+        Whether each subject sees its own sequence of categories. By default True,
+        except for a movie.
+    missing_samples : float, default=0.0
+        Share of samples that each subject lacks, chosen at random.
+    missing_runs : int or mapping of subject id to run numbers, default=0
+        Number of subjects that lack one run, or the missing runs of each subject.
+    missing_categories : int or mapping of subject id to category names, default=0
+        Number of subjects that lack one category, or the missing categories of each
+        subject.
+    signal : float, default=2.5
+        Standard deviation over voxels of the response to a category, in percent of
+        the mean image. Lower it for a harder study.
+    random_state : int or None, default=0
+        Seed. Brains depend only on the seed, `n_subjects` and `n_voxels`: two studies
+        with the same seed are two experiments with the same people.
+    settings : SimulationSettings, optional
+        Timing, kind of samples, noise and response variability.
+
+    Returns
+    -------
+    SimulatedStudy
+        Study with its ground truth in ``truth``.
+
+    Examples
+    --------
+    >>> study = simulate_study(n_subjects=2, n_voxels=[300, 400], n_runs=2)
+    >>> study.summary()[["samples", "voxels", "runs", "categories"]]
+             samples  voxels  runs  categories
+    subject
+    01           144     300     2           8
+    02           144     400     2           8
+    >>> study.truth.shared[0].shape
+    (144, 10)
+    """
+    names = _check_categories(categories)
+    check_option("design", design, list(DESIGNS), owner="simulate_study")
+    settings = settings or SimulationSettings()
+    _check_positive(
+        n_subjects=n_subjects,
+        n_runs=n_runs,
+        n_samples=n_samples,
+        repetitions=repetitions,
+    )
+    if not signal >= 0:
+        raise InputError(f"signal={signal} must not be negative.")
+    if not 0 <= missing_samples < 1:
+        raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
+    if n_samples is not None and design == "events":
+        raise InputError(
+            'n_samples counts the volumes of blocks or scenes; with design="events", '
+            "set n_runs and repetitions."
+        )
+    if random_state is None:
+        random_state = int(np.random.SeedSequence().generate_state(1)[0])
+    chosen = {"n_runs": n_runs, "repetitions": repetitions}
+    chosen |= {"duration": settings.duration, "gap": settings.gap}  # type: ignore[dict-item]
+    plan = Design(
+        kind=design,
+        categories=names,
+        tr=settings.tr,
+        hrf_delay=settings.hrf_delay,
+        n_samples=n_samples,
+        **(DESIGNS[design] | {k: v for k, v in chosen.items() if v is not None}),
+    )
+    width = max(2, len(str(n_subjects)))
+    ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
+    runs = range(1, plan.n_runs + 1)
+    simulation = Simulation(
+        seed=int(random_state),
+        ids=ids,
+        design=plan,
+        settings=settings,
+        signal=signal,
+        voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
+        own_sequence=design != "movie" if own_sequence is None else own_sequence,
+        missing_samples=missing_samples,
+        missing_runs=_missing_by_subject("missing_runs", missing_runs, runs, ids),
+        missing_categories=_missing_by_subject(
+            "missing_categories", missing_categories, names, ids
+        ),
+    )
+    return SimulatedStudy(simulation)
+
+
+def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(categories, Integral):
+        n = int(categories)
+        if n < 1:
+            raise InputError(f"categories={n}: there must be at least one.")
+        more = [f"category{k + 1:02d}" for k in range(len(_CATEGORIES), n)]
+        return tuple([*_CATEGORIES, *more][:n])
+    if isinstance(categories, str):
+        raise TypeError(f"categories={categories!r} must be a number or a list.")
+    names = tuple(str(c) for c in categories)  # type: ignore[union-attr]
+    if not names or len(set(names)) < len(names) or "" in names:
+        raise InputError(f"categories={list(names)} must be different names.")
+    return names
+
+
+def _count_voxels(
+    n_voxels: int | Sequence[int], n_subjects: int, seed: int
+) -> tuple[int, ...]:
+    if isinstance(n_voxels, Integral):
+        counts = [int(n_voxels)] * n_subjects
+    elif isinstance(n_voxels, tuple) and len(n_voxels) == 2:
+        low, high = n_voxels
+        if not low <= high:
+            raise InputError(f"n_voxels={n_voxels} must be (least, most).")
+        rng = np.random.default_rng([seed, _VOXEL_COUNTS])
+        counts = rng.integers(low, high, size=n_subjects, endpoint=True).tolist()
+    else:
+        counts = [int(n) for n in n_voxels]  # type: ignore[union-attr]
+        if len(counts) != n_subjects:
+            raise InputError(
+                f"n_voxels lists {len(counts)} counts for {n_subjects} subjects. Give "
+                "one per subject, one number for all, or a tuple (least, most)."
+            )
+    if min(counts) < 1:
+        raise InputError(f"n_voxels={n_voxels}: every subject needs a voxel.")
+    return tuple(counts)
+
+
+def _missing_by_subject(
+    name: str,
+    missing: int | Mapping[str, Sequence[Any]],
+    known: Sequence[Any],
+    ids: tuple[str, ...],
+) -> tuple[tuple[Any, ...], ...]:
+    """Return what each subject lacks, as given or one thing for the last subjects."""
+    if isinstance(missing, Integral):
+        n = int(missing)
+        if not 0 <= n <= len(ids):
+            raise InputError(f"{name}={n}, but there are {len(ids)} subjects.")
+        if n and len(known) < 2:
+            raise InputError(f"{name}={n} would leave subjects with nothing.")
+        first = len(ids) - n
+        return tuple(
+            (known[(i - first) % len(known)],) if i >= first else ()
+            for i in range(len(ids))
+        )
+    lacking = {
+        id: check_list_option(f"{name}[{id!r}]", things, "simulate_study")
+        for id, things in missing.items()  # type: ignore[union-attr]
+    }
+    for id, things in lacking.items():
+        if id not in ids or not set(things) < set(known):
+            raise InputError(
+                f"{name}[{id!r}] is {things}; the subjects are {', '.join(ids)}, and "
+                f"each lacks some, not all, of {list(known)}."
+            )
+    return tuple(tuple(lacking.get(id, ())) for id in ids)

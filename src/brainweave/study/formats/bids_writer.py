@@ -6,30 +6,18 @@ import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
-from brainweave._core.validation import check_option
 from brainweave._core.version import __version__
-from brainweave.study.simulation.engine import Brain, Simulation
-
-if TYPE_CHECKING:
-    from brainweave.study.simulation.simulate import SimulatedStudy
+from brainweave.study.simulation import Brain, SimulatedStudy, Simulation
 
 #: Folder of the derivatives in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
-_GENERATOR = {"Name": "brainweave", "Version": __version__}
-# Fields that the specification recommends for scans.
-_SCANNER = {
-    "Manufacturer": "brainweave",
-    "ManufacturersModelName": "simulation",
-    "MagneticFieldStrength": 3,
-    "InstitutionName": "n/a",
-}
 
 
 def write_bids(
@@ -37,7 +25,6 @@ def write_bids(
     folder: str | PathLike[str],
     *,
     task: str = "objects",
-    image_dtype: str = "int16",
     raw: bool = True,
     derivatives: bool = True,
 ) -> Path:
@@ -61,8 +48,6 @@ def write_bids(
         Folder to create. It must not exist, or be empty.
     task : str, default="objects"
         Name of the task, of letters and digits.
-    image_dtype : {"int16", "float32", "float64"}, default="int16"
-        Data type of the images. Integers are scaled, as those of scanners.
     raw : bool, default=True
         Write raw images. Events are always written.
     derivatives : bool, default=True
@@ -74,24 +59,19 @@ def write_bids(
         Folder of the dataset.
     """
     target = Path(folder)
-    simulation = getattr(study, "simulation", None)
-    if not isinstance(simulation, Simulation):
+    if not isinstance(study, SimulatedStudy):
         raise TypeError(
             f"Only a whole study of simulate_study can be written as BIDS, not a "
             f"{type(study).__name__}. Study.save writes any study."
         )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
-    types = ("int16", "float32", "float64")
-    check_option("image_dtype", image_dtype, types, owner="to_bids")
-    if not (raw or derivatives):
-        raise InputError("raw=False and derivatives=False leave no images to write.")
     check_empty(target)
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
         atomic_folder(target) as work,
     ):
-        writer = _Writer(simulation, work, task, np.dtype(image_dtype))
+        writer = _Writer(study.simulation, work, task)
         writer.write(study.name or "Simulated study", raw, derivatives)
     return target
 
@@ -105,11 +85,8 @@ def check_empty(target: Path) -> None:
 
 
 class _Writer:
-    def __init__(
-        self, simulation: Simulation, root: Path, task: str, dtype: np.dtype[Any]
-    ) -> None:
-        self.simulation, self.root = simulation, root
-        self.task, self.dtype = task, dtype
+    def __init__(self, simulation: Simulation, root: Path, task: str) -> None:
+        self.simulation, self.root, self.task = simulation, root, task
         self.space = "MNI152NLin2009cAsym" if simulation.same_mask else "T1w"
 
     def write(self, name: str, raw: bool, derivatives: bool) -> None:
@@ -119,13 +96,11 @@ class _Writer:
             brain = simulation.brain(subject)
             maps = simulation.nuisance_maps(subject, brain)
             if raw:
-                anatomy = f"sub-{id}/anat/sub-{id}_T1w"
-                self._save_json(f"{anatomy}.json", _SCANNER)
-                volume = np.where(brain.mask, 100.0, 0.0)
-                self._save_image(f"{anatomy}.nii.gz", volume, brain)
+                volume = np.where(brain.mask, 100.0, 0.0).astype(np.float32)
+                self._save_image(f"sub-{id}/anat/sub-{id}_T1w.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
-                events, shape = run.events, (*brain.mask.shape, run.n_volumes)
+                events = run.events
                 columns = {
                     "onset": events.onset,
                     "duration": events.duration,
@@ -133,65 +108,47 @@ class _Writer:
                     "stim_file": events.stimulus,
                 }
                 self._save_table(f"{stem}_events.tsv", columns)
-                for stimulus, label in zip(events.stimulus, events.label, strict=True):  # type: ignore[arg-type]
-                    self._save_stimulus(stimulus, label)
+                self._save_stimuli(columns["stim_file"])
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
                     # the faint noise that a scanner records around the brain
                     key = [simulation.seed, subject, run.number, 1000]
                     rng = np.random.default_rng(key)
+                    shape = (*brain.mask.shape, run.n_volumes)
                     volume = np.abs(rng.standard_normal(shape, dtype=np.float32))
                     volume *= 0.01 * float(brain.baseline.mean())
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
-                    nuisance = simulation.signals(subject, run).nuisance
-                    lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
-                    tr = simulation.design.tr
-                    confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
-                    stem = f"{DERIVATIVES.as_posix()}/{stem}"
+                    confounds = confounds_of_run(
+                        simulation.signals(subject, run).nuisance,
+                        data,
+                        tr=simulation.design.tr,
+                        lost=np.setdiff1d(np.arange(run.n_volumes), run.kept),
+                    )
                     self._write_derivatives(id, stem, brain, data, confounds)
 
     def _write_top(self, name: str, derivatives: bool) -> None:
-        design, ids = self.simulation.design, self.simulation.ids
         (self.root / "README.md").write_text(
             f"# {name}\n\nSimulated by brainweave {__version__} "
             f"(seed {self.simulation.seed}); no person was scanned.\n",
             encoding="utf-8",
         )
-        people = {"participant_id": [f"sub-{id}" for id in ids], "age": None}
-        self._save_table("participants.tsv", people)
-        levels = {c: f"Pictures of the category {c}" for c in design.categories}
-        about = {"Name": name, "BIDSVersion": "1.10.0", "License": "CC0"}
-        raw = {"DatasetType": "raw", "Authors": ["The brainweave developers"]}
-        described: dict[str, Mapping[str, Any]] = {
-            "dataset_description": {**about, **raw, "GeneratedBy": [_GENERATOR]},
-            "participants": {
-                "age": {"Description": "Age; nobody was scanned", "Units": "year"}
-            },
-            f"task-{self.task}_bold": {
-                "TaskName": self.task,
-                "RepetitionTime": design.tr,
-                **_SCANNER,
-            },
-            f"task-{self.task}_events": {
-                "trial_type": {"Description": "Category shown", "Levels": levels},
-                "stim_file": {"Description": "What was shown"},
-            },
+        people = [f"sub-{id}" for id in self.simulation.ids]
+        self._save_table("participants.tsv", {"participant_id": people})
+        about = {
+            "Name": name,
+            "BIDSVersion": "1.10.0",
+            "License": "CC0",
+            "GeneratedBy": [{"Name": "brainweave", "Version": __version__}],
         }
+        self._save_json("dataset_description", {**about, "DatasetType": "raw"})
+        bold = {"TaskName": self.task, "RepetitionTime": self.simulation.design.tr}
+        self._save_json(f"task-{self.task}_bold", bold)
         if derivatives:
-            what = "Simulated, laid out like the output of fMRIPrep"
-            described[f"{DERIVATIVES.as_posix()}/dataset_description"] = {
-                **about,
-                "Name": f"{name}: preprocessed",
-                "DatasetType": "derivative",
-                "GeneratedBy": [{**_GENERATOR, "Description": what}],
-                "SourceDatasets": [{"URL": "../.."}],
-                "DatasetLinks": {"raw": "../.."},
-            }
-        for stem, content in described.items():
-            self._save_json(f"{stem}.json", content)
-        if derivatives:
+            made = {"DatasetType": "derivative", "DatasetLinks": {"raw": "../.."}}
+            top = DERIVATIVES.as_posix()
+            self._save_json(f"{top}/dataset_description", {**about, **made})
             # confounds are not part of the specification; fMRIPrep ignores them too
             ignored = self.root / DERIVATIVES / ".bidsignore"
             ignored.write_text("*_timeseries.*\n")
@@ -204,6 +161,7 @@ class _Writer:
         data: NDArray[np.float32],
         confounds: tuple[Mapping[str, Any], Mapping[str, Any]],
     ) -> None:
+        stem = f"{DERIVATIVES.as_posix()}/{stem}"
         own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
         reference = {"SpatialReference": own if self.space == "T1w" else self.space}
         volume = np.zeros((*brain.mask.shape, len(data)), np.float32)
@@ -212,23 +170,22 @@ class _Writer:
         bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
         image = f"{stem}_space-{self.space}_desc-preproc_bold"
         self._save_image(f"{image}.nii.gz", volume, brain)
-        self._save_json(f"{image}.json", {**bold, **reference})
+        self._save_json(image, {**bold, **reference})
         mask = f"{stem}_space-{self.space}_desc-brain_mask"
-        self._save_image(f"{mask}.nii.gz", brain.mask, brain)
-        about_mask = {"Type": "Brain", "RawSources": [], **reference}
-        self._save_json(f"{mask}.json", about_mask)
+        self._save_image(f"{mask}.nii.gz", brain.mask.astype(np.uint8), brain)
+        self._save_json(mask, {"Type": "Brain", "RawSources": [], **reference})
         columns, about = confounds
         self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
-        self._save_json(f"{stem}_desc-confounds_timeseries.json", about)
+        self._save_json(f"{stem}_desc-confounds_timeseries", about)
 
     def _path(self, place: str) -> Path:
         path = self.root / place
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _save_json(self, place: str, content: Mapping[str, Any]) -> None:
+    def _save_json(self, stem: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2) + "\n"
-        self._path(place).write_text(text, encoding="utf-8")
+        self._path(f"{stem}.json").write_text(text, encoding="utf-8")
 
     def _save_table(self, place: str, columns: Mapping[str, Any]) -> None:
         import pandas as pd
@@ -239,24 +196,19 @@ class _Writer:
             path, lineterminator="\n", encoding="utf-8", **form
         )
 
-    def _save_stimulus(self, name: str, category: str) -> None:
+    def _save_stimuli(self, names: Any) -> None:
+        """Write a small picture for each stimulus: a valid dataset has them."""
         from PIL import Image
 
-        path = self._path(f"stimuli/{name}")
-        if not path.exists():
-            categories = self.simulation.design.categories
-            shade = categories.index(category) / len(categories)
-            Image.new("L", (8, 8), round(255 * shade)).save(path)
+        for name in names:
+            path = self._path(f"stimuli/{name}")
+            if not path.exists():
+                Image.new("L", (8, 8)).save(path)
 
     def _save_image(self, place: str, volume: NDArray[Any], brain: Brain) -> None:
         import nibabel as nib
 
-        if volume.dtype == bool:
-            image = nib.Nifti1Image(volume.astype(np.uint8), brain.affine)
-        else:
-            kept = np.float64 if self.dtype == np.float64 else np.float32
-            image = nib.Nifti1Image(volume.astype(kept), brain.affine)
-            image.set_data_dtype(self.dtype)
+        image = nib.Nifti1Image(volume, brain.affine)
         if volume.ndim == 4:
             zooms = (*image.header.get_zooms()[:3], self.simulation.design.tr)
             image.header.set_zooms(zooms)
