@@ -224,7 +224,7 @@ WRONG_USE = [
     (("fit", "{study}", "--searchlight", "0"), 2, "radius of Searchlight must be > 0"),
     (("fit", "{study}", "--searchlight", "5", "--parcels", "x"), 2, "choose one"),
     (("fit", "{study}", "--searchlight", "1"), 2, "X[0] is sub-01."),
-    (("report", "r.html", "--results", "{study}"), 2, "holds no results.json"),
+    (("report", "r.html", "--results", "{study}"), 2, "with results"),
     (("run", "{tree}", "o", "participant", "--method", "gdmcv"), 2, "brainweave fit"),
     (("run", "{tree}", "o", "participant", "--mask", "common"), 2, "--mask common"),
 ]

@@ -81,7 +81,9 @@ def fetch(
     if out is None:
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     files.check_new_folder(out, overwrite)
-    found = download(**options, cache_dir=cache_dir, progress=not quiet)
+    if dataset.lower() == "haxby":
+        options["progress"] = not quiet
+    found = download(**options, cache_dir=cache_dir)
     files.save_study(found, out, console, overwrite=overwrite)
     _print_summary(console, out, found)
 

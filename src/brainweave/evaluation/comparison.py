@@ -606,10 +606,10 @@ def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[
         n = common_space((s.id, s.space) for s in study).n_voxels
     except StudyError:
         return []  # the method itself reports why it cannot be scored
-    own = [s.n_voxels for s in study]
+    own = sorted({s.n_voxels for s in study})
     warn_user(
         "The masks differ: without alignment subjects are compared voxel by voxel, so "
-        f"this is scored on the {n} voxels that all subjects have, of {min(own)} to "
-        f"{max(own)} each.",
+        f"this is scored on the {n} voxels that all subjects have "
+        f"({' to '.join(map(str, own[:: max(1, len(own) - 1)]))} each).",
     )
     return names
