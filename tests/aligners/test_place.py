@@ -1,4 +1,4 @@
-"""Place: a shared map and each subject's deviation from it, against the dense problem."""
+"""Place: a shared map and each subject's deviation from it."""
 
 import numpy as np
 import pytest

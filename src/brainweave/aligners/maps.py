@@ -26,6 +26,21 @@ from brainweave.basis.device import device_for
 from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
 
 
+class PlacePart(NamedTuple):
+    """The part of a map that all subjects share: weights of places."""
+
+    matrix: Any  # sparse (n_voxels, n_places); None if the voxels are the places
+    samples: Matrix  # (n_samples, n_places): the aligning samples in places
+    weights: Matrix  # (n_places, K)
+    in_voxels: bool = True  # else places are no function of the map's voxels
+
+    def of_voxels(self) -> Matrix:
+        """Return the weights of the voxels."""
+        if self.matrix is None:
+            return self.weights
+        return np.asarray(self.matrix @ self.weights)
+
+
 class SubjectMap(Stored):
     """What an aligner learned for one subject: the interface of all kinds of maps.
 
@@ -62,6 +77,7 @@ class SubjectMap(Stored):
     }
 
     basis: SubjectBasis | None = None
+    place: PlacePart | None = None
     coef: Any = None
     mixing: Any = None
 
@@ -268,21 +284,6 @@ class WeightMap(SubjectMap):
         return self._patterns if name == "patterns" else super()._stored_value(name)
 
 
-class PlacePart(NamedTuple):
-    """The part of a map that all subjects share: weights of places."""
-
-    matrix: Any  # sparse (n_voxels, n_places); None if the voxels are the places
-    samples: Matrix  # (n_samples, n_places): the aligning samples in places
-    weights: Matrix  # (n_places, K)
-    in_voxels: bool = True  # else places are no function of the map's voxels
-
-    def of_voxels(self) -> Matrix:
-        """Return the weights of the voxels."""
-        if self.matrix is None:
-            return self.weights
-        return np.asarray(self.matrix @ self.weights)
-
-
 class BasisMap(SubjectMap):
     """A map that refers to the basis it was learned in.
 
@@ -302,7 +303,6 @@ class BasisMap(SubjectMap):
     }
 
     basis: SubjectBasis
-    place: PlacePart | None = None
 
     def __init__(
         self,

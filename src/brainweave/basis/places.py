@@ -136,7 +136,8 @@ def _given_places(place: Any, columns: list[int], owner: str) -> Places:
                 )
         return Places(matrices[0].shape[1], matrices, "places as given")
     labels = [
-        _as_labels(own, n, i, owner) for i, (own, n) in enumerate(zip(each, columns))
+        _as_labels(own, n, i, owner)
+        for i, (own, n) in enumerate(zip(each, columns, strict=True))
     ]
     names = list(dict.fromkeys(n for own in labels for n in own if n is not None))
     place_of = {name: j for j, name in enumerate(names)}
@@ -148,8 +149,8 @@ def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
     listed = np.asarray(given, dtype=object).ravel().tolist()
     if np.ndim(given) != 1 or len(listed) != n:
         raise InputError(
-            f"place of {owner} must be 'auto', None, a label for each of the {n} voxels "
-            f"of X[{i}], or a matrix of voxels x places; got {np.shape(given)}."
+            f"place of {owner} must be 'auto', None, a label for each of the {n} "
+            f"voxels of X[{i}], or a matrix of voxels x places; got {np.shape(given)}."
         )
     return [None if v is None or v == 0 or v != v else v for v in listed]  # noqa: PLR0124
 

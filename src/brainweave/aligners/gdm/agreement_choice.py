@@ -42,7 +42,7 @@ MOST_SUBJECTS = 12  # evenly spaced, by whom ridges are chosen where there are m
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are judged, the leading ones
 CLEAR = 2.0  # standard errors by which places must be better than none,
-CLEARLY_MORE = 1.05  # and the least ratio of both
+CLEARLY_MORE = 1.04  # and the least ratio of both
 
 
 class Choice(NamedTuple):
@@ -89,9 +89,9 @@ def choose_by_agreement(
             [smoothers[i] for i in chosen],
             None if places is None else [places[i] for i in chosen],
             _of_subjects(graph, chosen),
-            k,
-            None if runs is None else [runs[i] for i in chosen],
-            over_subjects,
+            k=k,
+            runs=None if runs is None else [runs[i] for i in chosen],
+            over_subjects=over_subjects,
         )
         if rho is None:
             best, without = _climb(
@@ -111,8 +111,6 @@ def choose_by_agreement(
     except BrainweaveError:
         return None
     gain = _standard_errors(with_places - without)
-    if __import__("os").environ.get("DBG"):
-        print("ratio", with_places.mean() / without.mean(), gain)
     more = float(with_places.mean()) > CLEARLY_MORE * float(without.mean())
     if (gain > CLEAR and more) or needed:
         return Choice(ridges[at[0]], PLACE_RIDGES[at[1]], gain)
@@ -124,7 +122,7 @@ def _climb(
     start: tuple[int, ...],
     shape: tuple[int, ...],
 ) -> tuple[tuple[int, ...], Matrix]:
-    """Return the best place of a grid, and its scores, by steps to better neighbours."""
+    """Return the best place of a grid by steps to better neighbours, and its scores."""
     known = {start: judge(start)}
     best = start
     while True:
@@ -133,7 +131,9 @@ def _climb(
             for axis in range(len(shape))
             for step in (np.eye(len(shape), dtype=int)[axis] * sign for sign in (1, -1))
         ]
-        inside = [a for a in around if all(0 <= i < n for i, n in zip(a, shape))]
+        inside = [
+            a for a in around if all(0 <= i < n for i, n in zip(a, shape, strict=True))
+        ]
         for at in inside:
             if at not in known:
                 known[at] = judge(at)
@@ -167,6 +167,7 @@ class _Halves:
         smoothers: list[Smoother],
         places: list[Matrix] | None,
         graph: Graph,
+        *,
         k: int,
         runs: list[Any] | None,
         over_subjects: Callable[..., list[Any]],
@@ -195,13 +196,12 @@ class _Halves:
     def _judge(self, number: int, rho: float, place: float) -> list[float]:
         fold, graph = self.folds[number]
         joint = self._joint(number, rho, place)
-        Z = joint.places
         found = solve_shrinkage(joint, graph, self.k)
         mu = found.eigenvalues[: found.template.shape[1]]
 
         def held_out(one: _FoldOfSubject, mixing: Matrix, i: int) -> Matrix:
             features = one.features(mixing)
-            if Z is not None and self.places is not None:
+            if self.places is not None and found.shared is not None:
                 features = features + self.places[i][one.tested] @ found.shared
             return one.group_means(features, mu, self.n_groups)
 

@@ -172,16 +172,11 @@ class JointRidge:
 
     def penalties(self, found: Regression) -> list[Matrix]:
         """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""
-        n = len(self.smoothers)
-        shared = 0.0
+        shared: Any = 0.0
+        known: list[Any] = [0.0] * len(self.smoothers)
         if self.places is not None and found.shared is not None:
-            shared = self.strength / n * (found.shared.T @ found.shared)
-        own = []
-        for i, (s, m, f) in enumerate(
-            zip(self.smoothers, found.mixings, found.features, strict=True)
-        ):
-            deviation = f
-            if self.places is not None:
-                deviation = f - self.places[i] @ found.shared
-            own.append(s.strength * (m.T @ deviation) + shared)
-        return own
+            W = found.shared
+            shared = self.strength / len(self.smoothers) * (W.T @ W)
+            known = [Z @ W for Z in self.places]
+        parts = zip(self.smoothers, found.mixings, found.features, known, strict=True)
+        return [s.strength * (m.T @ (f - own)) + shared for s, m, f, own in parts]

@@ -181,7 +181,7 @@ def regress_new(
         scale = amplitude(features, target, model.eigenvalues_) * model.scale_
         return Joined(mixing * scale, n_determined)
     matrix, Z = places
-    known, linked = Z @ model.shared_, target.any(axis=1)
+    known, linked = Z @ model.shared_, np.asarray(target.any(axis=1))
     if not linked.any():
         scale = model.shared_amplitude_ * model.scale_
         part = PlacePart(matrix, Z, model.shared_ * scale)

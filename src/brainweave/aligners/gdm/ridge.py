@@ -264,8 +264,12 @@ def ascend(
         new = joint.regress([targets[own] for own in rows])
         if lift:
             new = new._replace(
-                mixings=[m + lift * at for m, at in zip(new.mixings, now[0])],
-                features=[f + lift * at for f, at in zip(new.features, now[1])],
+                mixings=[
+                    m + lift * at for m, at in zip(new.mixings, now[0], strict=True)
+                ],
+                features=[
+                    f + lift * at for f, at in zip(new.features, now[1], strict=True)
+                ],
             )
         now = _whiten(joint, new)
 

@@ -134,8 +134,8 @@ class SharedMap:
         samples = check_samples(samples, samples.shape[1], name)
         if len(samples) < 2:
             raise InputError(
-                f"{name} has {len(samples)} samples; the shared map standardises voxels "
-                "by their mean and deviation, which takes two at least."
+                f"{name} has {len(samples)} samples; the shared map standardises "
+                "voxels by their mean and deviation, which takes two at least."
             )
         scale = samples.std(axis=0, dtype=np.float64)
         weights = self.weights if matrix is None else np.asarray(matrix @ self.weights)
