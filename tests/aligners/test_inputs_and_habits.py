@@ -159,7 +159,7 @@ def test_a_subject_of_whom_nothing_is_known_is_named(X):
     people = bw.Study([bw.Subject(str(i), x, labels=y) for i, (x, y) in pairs])
     for y in (labels, people):
         with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
-            GDM(1).fit(X, y)
+            GDM(1, place=None).fit(X, y)
 
 
 def test_row_numbers_count_from_zero_to_the_last():

@@ -11,6 +11,7 @@ from brainweave import GDM, PaperGDM, describe, load, save
 from brainweave.aligners.check.alignment_check import alignment_check
 from brainweave.aligners.check.held_out import fit_by_grams
 from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.graph_parsing import labels_and_ids
 from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import (
     _inverse_root,
@@ -245,15 +246,24 @@ def test_the_unit_of_the_weights_does_not_matter(rng, kind):
     ("graph", "used"),
     [
         ("labels", "global"),
-        ("time", "subject"),
-        ("labels+time", "subject"),
+        ("time", "global"),
+        ("labels+time", "global"),
         (time_graph([range(36)] * 3), "global"),
     ],
 )
-def test_the_default_goes_by_the_name_of_the_graph(rng, tmp_path, graph, used):
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_default_goes_by_what_subjects_lack(rng, tmp_path, graph, used, complete):
     X, y = planted_study(rng, lengths=(36, 36, 36))
     y = [y[0]] * 3 if graph == "labels+time" else y
     known = None if graph == "time" else y
+    if isinstance(graph, str) and not complete:
+        ids = [np.arange(36), np.arange(36), np.arange(36) + 3]
+        known = {
+            "labels": y,
+            "time": ids,
+            "labels+time": [labels_and_ids(*both) for both in zip(y, ids, strict=True)],
+        }[graph]
+        used = "global" if graph == "labels" else "subject"
     gdm = GDM(2, graph=graph).fit(X, known)
     assert gdm.constraint_ == used
     assert gdm.solver_.endswith(", subject") == (used == "subject")

@@ -54,7 +54,7 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
 
     Whole runs are taken in turn where every subject has several. Otherwise the time
     line is cut: for groups that no subject has twice, as time points, in the middle of
-    the first subject who has them; for others, as categories, between two blocks of
+    the scan; for others, as categories, between two blocks of
     every subject, so that as many samples as possible have one of their own group on
     the other side. Samples without a group join the half of the sample before them.
     """
@@ -101,18 +101,24 @@ def _by_run(codes: list[Codes], runs: list[Codes]) -> list[Mask] | None:
 def _in_second_half(
     codes: list[Codes], single: Mask, by_run: list[Mask] | None
 ) -> Mask:
-    """Return which of the groups that stay whole belong to the second half."""
-    in_second = np.zeros(single.size, dtype=bool)
-    place: dict[int, tuple[float, int]] = {}  # where the first who has it shows a group
+    """Return which of the groups that stay whole belong to the second half.
+
+    Most of the subjects who have it decide by their runs, or where in the scan they
+    have it, on average: the order of subjects does not matter.
+    """
+    places: dict[int, list[float]] = {}  # where those who have it show a group
     for i, groups in enumerate(codes):
         for row in np.flatnonzero(groups != NO_GROUP):
-            group = int(groups[row])
-            if single[group] and group not in place:
-                place[group] = row / groups.size, i
-                in_second[group] = by_run is not None and by_run[i][row]
-    if by_run is None:
-        ordered = sorted(place, key=lambda group: place[group])
-        in_second[ordered[(len(ordered) + 1) // 2 :]] = True
+            if single[groups[row]]:
+                place = row / groups.size if by_run is None else float(by_run[i][row])
+                places.setdefault(int(groups[row]), []).append(place)
+    in_second = np.zeros(single.size, dtype=bool)
+    means = {group: float(np.mean(own)) for group, own in places.items()}
+    ordered = sorted(means, key=lambda group: (means[group], sorted(places[group])))
+    if by_run is not None:  # where runs do not agree, half of the groups
+        in_second[[group for group in ordered if means[group] > 0.5]] = True
+        ordered = [group for group in ordered if means[group] == 0.5]
+    in_second[ordered[(len(ordered) + 1) // 2 :]] = True
     return in_second
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainweave._core.arrays import Codes, Matrix
-from brainweave._core.exceptions import BrainweaveError
+from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave.aligners.check.held_out import (
     encode_runs,
     halves_of,
@@ -41,6 +41,7 @@ START_PLACE = 4  # .1
 MOST_SUBJECTS = 12  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are judged, the leading ones
+FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 2.0  # standard errors by which places must be better than none,
 CLEARLY_MORE = 1.04  # and the least ratio of both
 
@@ -111,7 +112,7 @@ def choose_by_agreement(
     except BrainweaveError:
         return None
     gain = _standard_errors(with_places - without)
-    more = float(with_places.mean()) > CLEARLY_MORE * float(without.mean())
+    more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
     if (gain > CLEAR and more) or needed:
         return Choice(ridges[at[0]], PLACE_RIDGES[at[1]], gain)
     return Choice(rho, np.inf, gain)
@@ -137,7 +138,7 @@ def _climb(
         for at in inside:
             if at not in known:
                 known[at] = judge(at)
-        top = max(known, key=lambda at: float(known[at].mean()))
+        top = max(known, key=lambda at: float(np.nanmean(known[at])))
         if top == best:
             return best, known[best]
         best = top
@@ -145,7 +146,10 @@ def _climb(
 
 def _standard_errors(gains: Matrix) -> float:
     """Return the mean over subjects (columns) of the gains in standard errors."""
-    own = gains.mean(axis=0) if gains.shape[1] > 2 else gains.ravel()
+    own = gains.ravel()
+    if gains.shape[1] > 2:
+        own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
+    own = own[~np.isnan(own)]
     error = float(own.std(ddof=1) / np.sqrt(own.size))
     return float(own.mean()) / max(error, 1e-12)
 
@@ -179,11 +183,24 @@ class _Halves:
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
         self.folds = []
         for held in (True, False):
-            each = zip(smoothers, in_second, codes, of_run, strict=True)
-            fold = [_FoldOfSubject(s, h != held, c, r) for s, h, c, r in each]
-            part = select_samples(graph, [one.aligning for one in fold])
-            self.folds.append((fold, part))
+            each = enumerate(zip(smoothers, in_second, codes, of_run, strict=True))
+            # who saw no more than one half takes part in the other fold alone
+            fold = {
+                i: _FoldOfSubject(s, h != held, c, r)
+                for i, (s, h, c, r) in each
+                if (h != held).sum() >= FEWEST
+            }
+            if len(fold) < 2:
+                raise InputError("Too few subjects have samples in both halves.")
+            rows = [
+                fold[i].aligning if i in fold else np.arange(0)
+                for i in range(len(codes))
+            ]
+            part = select_samples(graph, rows)
+            lengths = tuple(len(one.aligning) for one in fold.values())
+            self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
         self.k, self.over_subjects, self.n_groups = k, over_subjects, len(term.names)
+        self.n_subjects = len(codes)
         self.places, self.unit = None, np.inf
         if places is not None:
             self.places, self.unit = _leading(places), place_unit(places)
@@ -193,35 +210,35 @@ class _Halves:
         """Return the distinctness of each fold (rows) and subject (columns)."""
         return np.array([self._judge(i, rho, place) for i in range(len(self.folds))])
 
-    def _judge(self, number: int, rho: float, place: float) -> list[float]:
+    def _judge(self, number: int, rho: float, place: float) -> Matrix:
         fold, graph = self.folds[number]
-        joint = self._joint(number, rho, place)
-        found = solve_shrinkage(joint, graph, self.k)
+        found = solve_shrinkage(self._joint(number, rho, place), graph, self.k)
         mu = found.eigenvalues[: found.template.shape[1]]
 
-        def held_out(one: _FoldOfSubject, mixing: Matrix, i: int) -> Matrix:
+        def held_out(i: int, mixing: Matrix) -> Matrix:
+            one = fold[i]
             features = one.features(mixing)
             if self.places is not None and found.shared is not None:
                 features = features + self.places[i][one.tested] @ found.shared
             return one.group_means(features, mu, self.n_groups)
 
-        means = self.over_subjects(held_out, fold, found.maps, range(len(fold)))
-        return distinctness(means)
+        means = self.over_subjects(held_out, list(fold), found.maps)
+        scores = np.full(self.n_subjects, np.nan)
+        scores[list(fold)] = distinctness(means)
+        return scores
 
     def _joint(self, number: int, rho: float, place: float) -> JointRidge:
         """Return the ridges to fit; what does not depend on the place's is kept."""
         fold, _ = self.folds[number]
         if self.places is None or not np.isfinite(place):
-            smoothers = [one.smoother.at(rho) for one in fold]
+            smoothers = [one.smoother.at(rho) for one in fold.values()]
             return JointRidge(smoothers, over_subjects=self.over_subjects)
         strength = place * self.unit
         if (number, rho) not in self._fitted:
+            own = [self.places[i][one.aligning] for i, one in fold.items()]
             self._fitted[number, rho] = JointRidge(
-                [one.smoother.at(rho) for one in fold],
-                [
-                    z[one.aligning] - z[one.aligning].mean(axis=0)
-                    for one, z in zip(fold, self.places, strict=True)
-                ],
+                [one.smoother.at(rho) for one in fold.values()],
+                [Z - Z.mean(axis=0) for Z in own],
                 strength,
                 over_subjects=self.over_subjects,
             )
@@ -244,6 +261,8 @@ class _FoldOfSubject:
 
     def group_means(self, features: Matrix, mu: Matrix, n_groups: int) -> Matrix:
         """Return the mean features of each group, scaled by mu; NaN without samples."""
+        if not self.tested.size:
+            return np.full((n_groups, len(mu)), np.nan)
         features = remove_trends(features, self.tested, self.stretches)
         spread = features.std(axis=0)
         features *= np.where(spread > 0, mu / np.where(spread > 0, spread, 1), 0)
@@ -265,7 +284,7 @@ def distinctness(means: list[Matrix]) -> list[float]:
     Returns
     -------
     list of float
-        0 for subjects without two groups that others have.
+        NaN for subjects without two groups that others have.
 
     Examples
     --------
@@ -280,7 +299,7 @@ def distinctness(means: list[Matrix]) -> list[float]:
     for own, has in zip(filled, known, strict=True):
         rows = has & (counts > 1)
         if rows.sum() < 2:
-            found.append(0.0)
+            found.append(np.nan)
             continue
         A = own[rows]
         B = (total[rows] - A) / (counts[rows] - 1)[:, None]

@@ -9,7 +9,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import InputError, UniquenessWarning, warn_user
+from brainweave._core.exceptions import (
+    InputError,
+    SeparateSubjectsWarning,
+    UniquenessWarning,
+    warn_user,
+)
 from brainweave._core.validation import check_option
 from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.check.alignment_check import count_holding
@@ -344,7 +349,8 @@ class GDM(GraphAligner):
         ridge, gain = self.place_shrinkage, None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
         asked = places is not None and isinstance(ridge, str)
-        needed = asked and bool(unconnected_message(graph))
+        apart = unconnected_message(graph)
+        needed = asked and bool(apart)
         if graph.groups and (of_film or asked):
             choice = choose_by_agreement(
                 map_subjects(smoother_of, bases, [1.0] * n, threads_only=True),
@@ -368,6 +374,14 @@ class GDM(GraphAligner):
                     self.shrinkage_by_ = "agreement"
                 ridge = choice.place if asked else ridge
         strength = np.inf if places is None or isinstance(ridge, str) else float(ridge)
+        if apart and not np.isfinite(strength):
+            raise InputError(apart)
+        if apart and places is not None:
+            warn_user(
+                f"{apart.split('. ')[0]}: only the {places.n_places} places "
+                f"({places.what}) tie them, by the map that all subjects share.",
+                SeparateSubjectsWarning,
+            )
         if places is not None:
             self.place_ = Placement(
                 ridge=strength if np.isfinite(strength) else None,

@@ -82,6 +82,14 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
         return []
     if not is_named(model.graph, "labels+time"):
         known = _row_numbers(model, n) if y is None else y
+        if (
+            is_named(model.graph, "time")
+            and getattr(model, "shared_", None) is not None
+        ):
+            # places tie who saw other things than all others
+            names = set(graph.groups[0].names)
+            listed = as_label_list(known, "ids of y")
+            known = [i if i in names else None for i in listed]
         return [encode_new_labels(known, term.names) for term in graph.groups]
     labels, ids = (None, None) if y is None else split_labels_and_ids(y)
     if labels is not None and ids is None and model.joined_by_row_:

@@ -72,7 +72,8 @@ class Placement(Stored):
             return f"No shared map: {self.what}."
         return (
             f"No shared map: on held-out aligning samples, the {self.n_places} places "
-            f"({self.what}) were not clearly better than none."
+            f"({self.what}) were not clearly better than none (place_shrinkage=0.1 "
+            "would use them)."
         )
 
     def _misfits(self) -> Iterator[str]:
