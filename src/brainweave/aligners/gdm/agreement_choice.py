@@ -38,7 +38,7 @@ RIDGES = tuple(float(r) for r in 0.01 * STEP ** np.arange(8))  # .01 to 32
 PLACE_RIDGES = tuple(float(h) for h in 0.001 * STEP ** np.arange(8))  # .001 to 3.2
 START = RIDGES.index(min(RIDGES, key=lambda r: abs(np.log(r / 0.3))))
 START_PLACE = 4  # .1
-MOST_SUBJECTS = 12  # evenly spaced, by whom ridges are chosen where there are more
+MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are judged, the leading ones
 FEWEST = 3  # aligning samples of a subject in a half

@@ -82,8 +82,10 @@ class GDM(GraphAligner):
               \sum_i (Y_i Y_i^\top + g_i W_i^\top W_i) = I ,
 
     the maps of each subject being shrunk by a ridge :math:`g_i`. Samples need not be
-    locked in time: sequences, numbers of samples and of voxels may differ. The model
-    as published, which cuts each subject's spectrum instead, is :class:`PaperGDM`.
+    locked in time: sequences, numbers of samples and of voxels may differ. Where
+    subjects are registered, a map is a part that all share over places (parcels,
+    supervoxels, or equal columns) and each subject's deviation from it. The model as
+    published, which cuts each subject's spectrum instead, is :class:`PaperGDM`.
 
     Parameters
     ----------
@@ -98,13 +100,24 @@ class GDM(GraphAligner):
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
-        out, or blocks where runs are not known (a Study knows them); where no group
-        repeats, "ledoit-wolf".
+        out, or blocks where runs are not known (a Study knows them). Where no group
+        repeats, as in a film, and where places are used, the one by which subjects
+        agree best on held-out halves of the aligning samples.
+    place : "auto", array of labels, matrix, list of these, or None, default="auto"
+        Places that correspond between subjects, over which they share a map. "auto":
+        what the subjects' brain spaces know (supervoxels of 8 mm, patches of a
+        surface), or the columns themselves, if all have the same number, up to 2,048.
+        Or a label for each voxel (0 for none), or voxels x places, for all subjects or
+        one per subject. Places are used if subjects agree clearly better with them on
+        held-out halves of the aligning samples; ``place_`` says so.
+    place_shrinkage : "auto" or float, default="auto"
+        The ridge of the shared map, in units of the subjects' mean eigenvalues. A
+        number uses places without asking.
     constraint : {"global", "subject"}, optional
         Whether the features have unit covariance over all subjects together, in closed
         form, or in each subject, by ten rounds of an ascent from there: then samples
         that some subjects lack cost less. By default "subject" for the graphs "time"
-        and "labels+time", "global" for others.
+        and "labels+time" if a subject lacks ids that others share, else "global".
     scale : {"agreement", "unit"}, default="agreement"
         Whether the spread of a feature, the root mean square over subjects, is how
         much they agree on it, relative to the first, or 1. It is smaller in a subject
@@ -143,7 +156,14 @@ class GDM(GraphAligner):
         The maps as mixtures of the aligning samples.
     shrinkage_ : list of float
         The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
-        "blocks" left out, "ledoit-wolf", "oas" or "given".
+        "blocks" left out, "agreement" on held-out halves, "ledoit-wolf", "oas" or
+        "given".
+    place_ : Placement
+        Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``,
+        ``gain``; ``str(place_)`` says it in words.
+    shared_map_ : SharedMap
+        The map for anyone in the space of the model, without aligning data; if places
+        are used.
     constraint_ : str
         The constraint that was used, "global" or "subject".
     scale_ : ndarray of shape (K,)
@@ -153,7 +173,7 @@ class GDM(GraphAligner):
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
         What the edges give to each component, descending; with the constraint of each
-        subject, the mean square of its features.
+        subject, the root mean square of its features.
     objective_ : float
         Their sum, the objective.
     n_informative_ : int
@@ -178,7 +198,8 @@ class GDM(GraphAligner):
     and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
     A subject costs one Cholesky factor in place of its eigenvectors. Signs are fixed. A
     new subject is the ridge regression of its samples on what the model has for their
-    groups, in closed form.
+    groups, in closed form. With p places, time grows by O(M n p (n + p) + p^3) and
+    memory by O(M n p + p^2); choosing ridges fits halves of at most 12 subjects.
 
     References
     ----------
