@@ -109,6 +109,20 @@ def test_shared_coordinates_give_what_transform_gives(rng, model):
         assert_allclose(found, wanted, atol=1e-9)
 
 
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+def test_scored_samples_are_mapped_with_the_part_that_all_share(rng, protocol):
+    X, y = study_lists(rng, voxels=40)
+    split = split_study([x[:, :30] for x in X], y)
+    model = GDM(2, place_shrinkage=0.1)
+    for fold, *_ in align_folds(model, split, protocol=protocol, leave_out=2):
+        assert fold.aligner.place_.used
+        for s, m, f in zip(
+            split.splits[fold.half].scored, fold.maps, fold.features, strict=True
+        ):
+            assert np.abs(m.place.weights).max() > 0
+            assert_allclose(f, m.transform(s.samples), atol=1e-10)
+
+
 def test_more_samples_than_voxels_are_shared_too(rng):
     X, y = study_lists(rng, n_subjects=3, n_samples=60, voxels=8)
     split = split_study(X, y)

@@ -250,6 +250,10 @@ class GDM(GraphAligner):
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
+    @property
+    def _features_are_weighed(self) -> bool:  # type: ignore[override]
+        return self.scale == "agreement"
+
     def _constraint_of(self, graph: Graph) -> str:
         """Return the constraint that is asked for, or that the graph calls for."""
         if self.constraint is not None:
