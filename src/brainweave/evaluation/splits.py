@@ -164,9 +164,14 @@ class Split:
     def map_scored(
         self, maps: list[Any], *, from_bases: bool, n_jobs: int | None = None
     ) -> list[Matrix]:
-        """Map the scored samples of all; maps `from_bases` of this split read none."""
+        """Map the scored samples of all; maps `from_bases` of this split read none.
+
+        But for maps with a part that subjects share by place, which is one of voxels.
+        """
         shared = [
-            i for i, m in enumerate(maps) if from_bases and isinstance(m, BasisMap)
+            i
+            for i, m in enumerate(maps)
+            if from_bases and isinstance(m, BasisMap) and m.place is None
         ]
         self._read_scored(shared, [maps[i].basis for i in shared], n_jobs=n_jobs)
         rest = [i for i in range(len(maps)) if i not in shared]
