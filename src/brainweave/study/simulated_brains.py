@@ -112,7 +112,7 @@ def simulate_brains(
     --------
     >>> study = simulate_brains(3, n_samples=40, misregistration_mm=4)
     >>> study[0]
-    Subject('01', 40 samples x 1056 voxels, 1 run)
+    Subject('01': 40 samples x 1072 voxels, 1 runs)
     >>> study[0].stimuli[:2].tolist()
     ['film 0', 'film 1']
     """
@@ -150,7 +150,9 @@ def simulate_brains(
         warp = fields(3, _WARP_MM, _WARP, i)
         warp *= misregistration_mm / np.sqrt((warp**2).sum(axis=0).mean())
         own = fields(n_components, smoothness_mm, _OWN_MAPS, i)[:, mask]
-        maps = np.sqrt(1 - own_topography) * _displaced(shared, warp / voxel_mm)[:, mask]
+        maps = (
+            np.sqrt(1 - own_topography) * _displaced(shared, warp / voxel_mm)[:, mask]
+        )
         maps = maps + np.sqrt(own_topography) * own
         maps /= np.sqrt((maps**2).mean(axis=1, keepdims=True))
         kept = _kept(n_samples * len(own_films), missing, stream(_MISSING, i))
