@@ -83,6 +83,7 @@ def test_kernels_methods_graphs_and_protocols_read_no_voxel_either(rng):
         PaperGDM(2, energy=0.4),
         PaperGDM(2, energy=0.7, kernel="gaussian", kernel_params={"hp": 900}),
         GDM(2, standardize=False),
+        GDM(2, place_shrinkage=0.01),
         PaperGDM(2, energy=0.6, kernel="quadratic", standardize=False),
         SRM(2, random_state=0, max_iter=3, tol=0),
         SRM(2, energy=0.8, random_state=0, max_iter=3, tol=0),

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
+from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
 
 MOST_COLUMNS = 2048  # that are places by themselves
@@ -49,6 +51,9 @@ class Places:
         ``place`` is the parameter of the model.
         """
         n = _n_columns(subject)
+        if is_atlas(place):
+            space = getattr(subject, "space", None)
+            place = labels_at(place, space, "the new subject")
         if not isinstance(place, str):
             if isinstance(place, list) and np.ndim(place[0]) > 0:
                 raise InputError(
@@ -81,15 +86,21 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
 
     Parameters
     ----------
-    place : "auto", array of labels, sparse matrix, or a list of them per subject
+    place : "auto", array of labels, sparse matrix, or a list per subject; or image
         "auto": equal columns, at most 2,048, or what the subjects' brain spaces know.
-        A label per voxel (0, None or NaN for none), or voxels x places.
+        A label per voxel (0, None or NaN for none), or voxels x places. Or an atlas
+        image, for subjects that know their volume.
     subjects : sequence
         Arrays, subjects or bases.
     owner : str
         The class whose parameter it is.
     """
     columns = [_n_columns(s) for s in subjects]
+    if is_atlas(place):
+        place = [
+            labels_at(place, getattr(s, "space", None), f"X[{i}]")
+            for i, s in enumerate(subjects)
+        ]
     if not (isinstance(place, str) and place == "auto"):
         return _given_places(place, columns, owner)
     spaces = [_labels_of(s) for s in subjects]
@@ -148,11 +159,57 @@ def _given_places(place: Any, columns: list[int], owner: str) -> Places:
 def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
     listed = np.asarray(given, dtype=object).ravel().tolist()
     if np.ndim(given) != 1 or len(listed) != n:
+        what = repr(given) if isinstance(given, str) else np.shape(given)
         raise InputError(
             f"place of {owner} must be 'auto', None, a label for each of the {n} "
-            f"voxels of X[{i}], or a matrix of voxels x places; got {np.shape(given)}."
+            f"voxels of X[{i}], a matrix of voxels x places, or an atlas image (load "
+            f"a file by nibabel.load(path)); got {what}."
         )
     return [None if v is None or v == 0 or v != v else v for v in listed]  # noqa: PLR0124
+
+
+# -- where voxels lie ------------------------------------------------------------------
+
+
+def is_atlas(given: Any) -> bool:
+    """Return whether labels are given as an image."""
+    return hasattr(_opened(given), "dataobj")
+
+
+def _opened(atlas: Any) -> Any:
+    return getattr(atlas, "maps", atlas)  # what nilearn's fetchers return
+
+
+def labels_at(atlas: Any, space: Any, name: str) -> NDArray[Any]:
+    """Look up the label of an atlas at the position of each voxel of a volume."""
+    remedy = "An atlas image needs a Study of volumes; or pass a label per voxel."
+    atlas = _opened(atlas)
+    here = voxel_positions(space, name, remedy)
+    volume = np.asarray(atlas.dataobj)
+    volume = volume[..., 0] if volume.ndim == 4 and volume.shape[3] == 1 else volume
+    if volume.ndim != 3:
+        raise InputError(
+            f"The atlas has shape {volume.shape}; labels need one number per voxel. "
+            "Probabilistic atlases must be turned into labels first."
+        )
+    there = np.linalg.inv(np.asarray(atlas.affine, dtype=np.float64))
+    index = np.rint(here @ there[:3, :3].T + there[:3, 3]).astype(int)
+    inside = ((index >= 0) & (index < volume.shape)).all(axis=1)
+    labels = np.zeros(len(index), dtype=volume.dtype)
+    labels[inside] = volume[tuple(index[inside].T)]
+    whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
+    return labels.astype(np.int64) if whole else labels
+
+
+def voxel_positions(space: Any, name: str, remedy: str) -> Matrix:
+    """Return the positions of the voxels of a volume."""
+    mask, affine = getattr(space, "mask", None), getattr(space, "affine", None)
+    if mask is None or affine is None:
+        raise InputError(f"{name} does not know where its voxels are. {remedy}")
+    return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
+
+
+# -- tools -----------------------------------------------------------------------------
 
 
 def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
