@@ -28,9 +28,9 @@ from brainweave.aligners.check.held_out import (
     stretches_of,
 )
 from brainweave.aligners.gdm.joint import JointRidge
-from brainweave.aligners.gdm.ridge import solve_shrinkage
+from brainweave.aligners.gdm.ridge import solve_per_subject, solve_shrinkage
 from brainweave.aligners.gdm.smoother import Smoother
-from brainweave.graphs.builders import NO_GROUP, Graph
+from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
 STEP = np.sqrt(10.0)
 #: Ridges that are compared, in units of mean eigenvalues.
@@ -64,6 +64,7 @@ def choose_by_agreement(
     rho: float | None = None,
     fixed: bool = False,
     needed: bool = False,
+    per_subject: bool = False,
     over_subjects: Callable[..., list[Any]],
 ) -> Choice | None:
     """Choose the ridges; None where no half of the samples can be held out.
@@ -82,6 +83,8 @@ def choose_by_agreement(
         The ridge without places, if it is known; also with places if ``fixed``.
     needed : bool, default=False
         Whether places must be used: nothing else ties the subjects.
+    per_subject : bool, default=False
+        Whether the model has one constraint per subject.
     """
     n = len(smoothers)
     chosen = np.unique(np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int))
@@ -92,6 +95,7 @@ def choose_by_agreement(
             _of_subjects(graph, chosen),
             k=k,
             runs=None if runs is None else [runs[i] for i in chosen],
+            per_subject=per_subject,
             over_subjects=over_subjects,
         )
         if rho is None:
@@ -174,6 +178,7 @@ class _Halves:
         *,
         k: int,
         runs: list[Any] | None,
+        per_subject: bool,
         over_subjects: Callable[..., list[Any]],
     ) -> None:
         term = graph.groups[0]
@@ -200,7 +205,7 @@ class _Halves:
             lengths = tuple(len(one.aligning) for one in fold.values())
             self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
         self.k, self.over_subjects, self.n_groups = k, over_subjects, len(term.names)
-        self.n_subjects = len(codes)
+        self.n_subjects, self.per_subject = len(codes), per_subject
         self.places, self.unit = None, np.inf
         if places is not None:
             self.places, self.unit = _leading(places), place_unit(places)
@@ -212,7 +217,11 @@ class _Halves:
 
     def _judge(self, number: int, rho: float, place: float) -> Matrix:
         fold, graph = self.folds[number]
-        found = solve_shrinkage(self._joint(number, rho, place), graph, self.k)
+        joint = self._joint(number, rho, place)
+        found = solve_shrinkage(joint, graph, self.k)
+        if self.per_subject:
+            found = found.first(found.template.shape[1])
+            found = solve_per_subject(joint, equal_group_weights(graph), found)
         mu = found.eigenvalues[: found.template.shape[1]]
 
         def held_out(i: int, mixing: Matrix) -> Matrix:

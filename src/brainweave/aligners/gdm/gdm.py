@@ -386,6 +386,7 @@ class GDM(GraphAligner):
                 rho=None if of_film else self.shrinkage_[0],
                 fixed=self.shrinkage_by_ == "given",
                 needed=needed,
+                per_subject=self.constraint_ == "subject",
                 over_subjects=each,
             )
             if choice is None and needed:
