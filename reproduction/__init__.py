@@ -27,6 +27,7 @@ from reproduction.real import (
     raider,
     raider_all_splits,
 )
+from reproduction.registered import load_sherlock, registered
 from reproduction.settings import (
     METHODS,
     Dataset,
@@ -54,10 +55,12 @@ __all__ = [
     "figures",
     "load_pieman",
     "load_raider_images",
+    "load_sherlock",
     "overlap",
     "pieman",
     "raider",
     "raider_all_splits",
+    "registered",
     "table2",
     "unaligned",
 ]

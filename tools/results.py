@@ -36,6 +36,7 @@ from reproduction.output import (  # noqa: E402
     table_text,
 )
 from reproduction.overlap import overlap_text  # noqa: E402
+from reproduction.registered import registered_text  # noqa: E402
 
 STORED = ROOT / "docs/results"
 PAGES = [
@@ -51,6 +52,7 @@ COMMANDS = {
     "raider": "raider --data DIR -o OUT --n-permutations 200",
     "pieman": "pieman --data DIR -o OUT",
     "raider_all_splits": "raider --data DIR -o OUT --all-splits",
+    "registered": "registered --data DIR -o OUT",
     "overlap_simulated": "overlap -o OUT",
     "overlap_pieman": "overlap --data DIR -o OUT",
     "table2": " ".join(["table2 -o OUT", *(f"--dataset {name}" for name in SHAPES)]),
@@ -181,6 +183,7 @@ TEXTS: dict[str, Callable[..., str]] = {
     "raider": raider_text,
     "pieman": pieman_text,
     "raider_all_splits": splits_text,
+    "registered": registered_text,
     "overlap_simulated": overlap_text,
     "overlap_pieman": overlap_text,
     "table2": lambda table: table_text(table, published=True),

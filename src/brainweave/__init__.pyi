@@ -73,6 +73,7 @@ from .study.samples import drop_samples as drop_samples
 from .study.samples import match_samples as match_samples
 from .study.shared import add_subjects as add_subjects
 from .study.shared import transform_study as transform_study
+from .study.simulated_brains import simulate_brains as simulate_brains
 from .study.simulation import simulate_study as simulate_study
 from .study.study import Study as Study
 from .study.subject import Subject as Subject

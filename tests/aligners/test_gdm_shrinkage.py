@@ -357,7 +357,7 @@ def test_labels_and_ids_come_as_two_columns(rng):
     graph = label_graph(y, different=0, balance="groups") + time_graph(
         ids, balance="subjects"
     )
-    same = GDM(4, shrinkage=RHO, graph=graph, constraint="subject").fit(X)
+    same = GDM(4, shrinkage=RHO, graph=graph).fit(X)
     assert_allclose(gdm.transform(X)[1], same.transform(X)[1], atol=1e-10)
     new = gdm.fit_new_subject(X[0], both[0])
     assert_allclose(new.transform(X[0]), gdm.transform([X[0]], [0])[0], atol=1e-9)

@@ -141,7 +141,7 @@ def test_a_graph_that_is_made_of_labels_needs_them(X):
 
 def test_a_subject_of_whom_nothing_is_known_is_named(X):
     with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
-        GDM(1).fit(X, [Y, Y, Y, None])
+        GDM(1, place=None).fit(X, [Y, Y, Y, None])
 
 
 def test_row_numbers_count_from_zero_to_the_last():

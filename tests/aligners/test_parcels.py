@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from brainweave.aligners.piecewise.parcelwise import labels_at
+from brainweave.basis.places import labels_at
 
 
 class Grid:

@@ -14,6 +14,7 @@ from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.exceptions import InputError, UniquenessWarning
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.graph_parsing import labels_and_ids
+from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import amplitude, common_scale, solve_shrinkage
 from brainweave.aligners.gdm.smoother import (
     GramSmoother,
@@ -78,7 +79,7 @@ def smoothers_of(grams, rho=0.2, semidefinite=True):
 
 
 def compare(smoothers, graph, *, route="auto", k=K):
-    solution = solve_shrinkage(smoothers, graph, k, route=route)
+    solution = solve_shrinkage(JointRidge(smoothers), graph, k, route=route)
     G = graph.to_sparse().toarray()
     strengths = [s.strength for s in smoothers]
     mu, Y = dense_oracle([s.gram for s in smoothers], strengths, G)
@@ -171,17 +172,13 @@ def test_negative_eigenvalues_count_for_nothing_even_below_the_ridge(rng):
         clipped.append((V * np.maximum(values, 0)) @ V.T)
     graph = a_graph("labels", y, rng)
     g = [0.2 * mean_eigenvalue(k) for k in clipped]
-    one = solve_shrinkage(
-        [
-            GramSmoother(k, s, semidefinite=False)
-            for k, s in zip(indefinite, g, strict=True)
-        ],
-        graph,
-        K,
-    )
-    other = solve_shrinkage(
-        [GramSmoother(k, s) for k, s in zip(clipped, g, strict=True)], graph, K
-    )
+    found = [
+        GramSmoother(k, s, semidefinite=False)
+        for k, s in zip(indefinite, g, strict=True)
+    ]
+    plain = [GramSmoother(k, s) for k, s in zip(clipped, g, strict=True)]
+    one = solve_shrinkage(JointRidge(found), graph, K)
+    other = solve_shrinkage(JointRidge(plain), graph, K)
     assert_allclose(one.eigenvalues, other.eigenvalues, rtol=1e-9, atol=1e-12)
     for a, b in zip(one.features, other.features, strict=True):
         assert_allclose(a @ a.T, b @ b.T, atol=1e-9)
@@ -210,7 +207,9 @@ def test_fewer_voxels_than_samples(rng):
     ]
     graph = a_graph("sum", y, rng)
     compare(by_voxels, graph)
-    one, other = (solve_shrinkage(s, graph, K) for s in (by_samples, by_voxels))
+    one, other = (
+        solve_shrinkage(JointRidge(s), graph, K) for s in (by_samples, by_voxels)
+    )
     for x, *maps in zip(X, one.maps, other.maps, strict=True):
         a, b = (x.T @ m for m in maps)  # the weights of the voxels
         assert_allclose(a @ a.T, b @ b.T, atol=1e-8 * np.abs(a).max() ** 2)
@@ -229,7 +228,7 @@ def test_no_ridge_is_the_paper_at_full_energy(rng, kind):
     graph = label_graph(y) if kind == "labels" else time_graph(ids)
     paper = np.concatenate(paper)
     for rho, tolerance in ((1e-4, 1e-1), (1e-6, 1e-3), (1e-8, 1e-5)):
-        ours = solve_shrinkage(smoothers_of(grams_of(X)[0], rho), graph, K)
+        ours = solve_shrinkage(JointRidge(smoothers_of(grams_of(X)[0], rho)), graph, K)
         Y = np.concatenate(ours.features)
         assert_allclose(Y @ Y.T * len(Y), paper @ paper.T, rtol=0, atol=tolerance)
 
@@ -237,7 +236,9 @@ def test_no_ridge_is_the_paper_at_full_energy(rng, kind):
 def test_mapping_the_aligning_samples_gives_their_features(rng):
     X, y = study(rng)
     grams, bases = grams_of(X)
-    solution = solve_shrinkage(smoothers_of(grams), a_graph("labels", y, rng), K)
+    solution = solve_shrinkage(
+        JointRidge(smoothers_of(grams)), a_graph("labels", y, rng), K
+    )
     for x, basis, m, Y in zip(X, bases, solution.maps, solution.features, strict=True):
         assert_allclose(basis.kernel_to(x) @ m, Y, atol=1e-10)
 
@@ -274,7 +275,7 @@ def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
     X, y = study(rng)
     graph = a_graph("sum", y, rng)
     smoothers = smoothers_of(grams_of(X)[0])
-    solution = solve_shrinkage(smoothers, graph, K)
+    solution = solve_shrinkage(JointRidge(smoothers), graph, K)
     for i, rows in enumerate(graph.slices()):
         target = apply_graph(graph, solution.template)[rows]
         again = smoothers[i].regress(target)[0]
@@ -287,12 +288,12 @@ def test_many_groups_go_to_the_operator(rng):
     X = [x - x.mean(axis=0) for x in X]
     smoothers = [NarrowSmoother(x, 20.0) for x in X]
     graph = time_graph([range(n) for n in lengths])
-    solution = solve_shrinkage(smoothers, graph, K)
+    solution = solve_shrinkage(JointRidge(smoothers), graph, K)
     assert solution.route == "operator"
-    closed = solve_shrinkage(smoothers, graph, K, route="closed")
+    closed = solve_shrinkage(JointRidge(smoothers), graph, K, route="closed")
     assert_allclose(solution.eigenvalues, closed.eigenvalues, rtol=1e-9)
     # unless nearly as many components are wanted
-    assert solve_shrinkage(smoothers, graph, 60).route == "closed"
+    assert solve_shrinkage(JointRidge(smoothers), graph, 60).route == "closed"
     # or some groups push others away, which the operator cannot do
     both = graph + label_graph([np.arange(n) % 3 for n in lengths])
     assert compare(smoothers, both).route == "closed"
@@ -347,9 +348,9 @@ def test_many_groups_of_many_samples_are_solved_by_an_inverse(rng):
     X = [rng.normal(size=(450, 460)) for _ in range(2)]
     smoothers = smoothers_of([x @ x.T for x in (x - x.mean(axis=0) for x in X)])
     graph = time_graph([range(450)] * 2)
-    solution = solve_shrinkage(smoothers, graph, K)
+    solution = solve_shrinkage(JointRidge(smoothers), graph, K)
     assert solution.route == "closed"
-    other = solve_shrinkage(smoothers, graph, K, route="operator")
+    other = solve_shrinkage(JointRidge(smoothers), graph, K, route="operator")
     assert_allclose(solution.eigenvalues, other.eigenvalues, rtol=1e-9)
 
 
@@ -365,16 +366,18 @@ def test_routes_of_groups_refuse_a_matrix(rng, route):
     X, y = study(rng)
     smoothers = smoothers_of(grams_of(X)[0])
     with pytest.raises(InputError, match="A matrix of weights has no groups"):
-        solve_shrinkage(smoothers, a_graph("labels and matrix", y, rng), K, route=route)
+        solve_shrinkage(
+            JointRidge(smoothers), a_graph("labels and matrix", y, rng), K, route=route
+        )
 
 
 def test_no_component_without_gain(rng):
     X, y = study(rng)
     smoothers = smoothers_of(grams_of(X)[0])
-    solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 10)
+    solution = solve_shrinkage(JointRidge(smoothers), a_graph("labels", y, rng), 10)
     assert solution.n_informative(10) == solution.maps[0].shape[1] == 3
     with pytest.raises(InputError, match="No component gains"):
-        solve_shrinkage(smoothers, -1 * a_graph("labels", y, rng), 2)
+        solve_shrinkage(JointRidge(smoothers), -1 * a_graph("labels", y, rng), 2)
 
 
 @pytest.mark.parametrize("rho", [1e-8, 1e-3, 1.0])
@@ -417,10 +420,10 @@ def test_few_voxels_in_float32_are_as_in_float64(rng, voxels, rho):
 def test_uniqueness_is_a_gap(rng):
     X, y = study(rng)
     smoothers = smoothers_of(grams_of(X)[0])
-    solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 2)
+    solution = solve_shrinkage(JointRidge(smoothers), a_graph("labels", y, rng), 2)
     assert solution.is_unique(2)
     twice = [GramSmoother(np.eye(8) - 1 / 8, 1.0)] * 2
-    tied = solve_shrinkage(twice, time_graph([range(8)] * 2), 2)
+    tied = solve_shrinkage(JointRidge(twice), time_graph([range(8)] * 2), 2)
     assert not tied.is_unique(2)
 
 
@@ -428,7 +431,7 @@ def test_scaled_features_spread_by_agreement_over_subjects(rng):
     X, y = study(rng)
     y = [list(y[0]), list(y[1]), [*y[2][:20], *[None] * (LENGTHS[2] - 20)]]
     smoothers, graph = smoothers_of(grams_of(X)[0]), label_graph(y, different=0)
-    s = solve_shrinkage(smoothers, graph, K)
+    s = solve_shrinkage(JointRidge(smoothers), graph, K)
     mu, whole = s.eigenvalues[:K], apply_graph(graph, s.template)
     targets = [whole[rows] for rows in graph.slices()]
     for spread in (mu / mu[0], np.ones(K)):

@@ -174,9 +174,10 @@ def test_a_covariance_that_shrinking_leaves_as_it_is_decides_nothing(rng, how):
 
 def test_a_subject_of_one_voxel_does_not_set_the_ridge_of_all(rng):
     X = [rng.normal(size=(40, v)) for v in (60, 70, 1)]
-    gdm = GDM(1, graph="time").fit(X)
+    how = {"graph": "time", "shrinkage": "ledoit-wolf"}
+    gdm = GDM(1, **how).fit(X)
     assert gdm.shrinkage_by_ == "ledoit-wolf"
-    assert_allclose(gdm.shrinkage_[0], GDM(1, graph="time").fit(X[:2]).shrinkage_[0])
+    assert_allclose(gdm.shrinkage_[0], GDM(1, **how).fit(X[:2]).shrinkage_[0])
 
 
 def test_many_subjects_are_not_all_asked(rng, monkeypatch):

@@ -11,12 +11,14 @@ from brainweave import GDM, PaperGDM, describe, load, save
 from brainweave.aligners.check.alignment_check import alignment_check
 from brainweave.aligners.check.held_out import fit_by_grams
 from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.graph_parsing import labels_and_ids
+from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import (
     _inverse_root,
     _is_positive,
     _lift_to_convex,
+    _whiten,
     ascend,
-    best_map,
     solve_per_subject,
     solve_shrinkage,
 )
@@ -46,12 +48,19 @@ def movie(rng, n_subjects=6, n_ids=60, voxels=40, noise=3.0, rank=4):
 
 
 def started(X, ids, rho=0.3, k=K, graph=None):
-    """The smoothers, the graph and the closed form."""
+    """The ridges, the graph and the closed form."""
     grams = [centred(x) @ centred(x).T for x in X]
-    smoothers = [GramSmoother(g, rho * mean_eigenvalue(g)) for g in grams]
+    joint = JointRidge([GramSmoother(g, rho * mean_eigenvalue(g)) for g in grams])
     if graph is None:
         graph = weigh_groups(time_graph(ids), "subjects")
-    return smoothers, graph, solve_shrinkage(smoothers, graph, k)
+    return joint, graph, solve_shrinkage(joint, graph, k)
+
+
+def best_map(smoother, target):
+    """The map of one subject that agrees best with a target, and its features."""
+    alone = JointRidge([smoother])
+    (mixing,), (features,) = _whiten(alone, alone.regress([target]))
+    return mixing, features
 
 
 def overlapping(X):
@@ -80,9 +89,9 @@ GRAPHS = {
 def test_every_subject_is_white_and_no_round_lowers_the_objective(rng, kind):
     X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
     graph = GRAPHS[kind](y)
-    smoothers, _, start = started(X, y, graph=label_graph(y, different=0), k=2)
-    Y, history = ascend(smoothers, graph, start, max_iter=40, tol=0)
-    for smoother, own in zip(smoothers, Y, strict=True):
+    joint, _, start = started(X, y, graph=label_graph(y, different=0), k=2)
+    Y, history = ascend(joint, graph, start, max_iter=40, tol=0)
+    for smoother, own in zip(joint.smoothers, Y, strict=True):
         m = smoother.root[0] @ ((smoother.root[0].T @ own) / eigenvalues(smoother))
         assert_allclose(
             own.T @ own + smoother.strength * m.T @ own, np.eye(2), atol=1e-8
@@ -113,8 +122,7 @@ def test_the_lift_is_what_the_centred_graph_lacks(rng, kind):
 def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
     x = centred(rng.normal(size=(12, 20)))
     smoother, B = GramSmoother(x @ x.T, 5.0), centred(rng.normal(size=(12, 2)))
-    nowhere = np.zeros((12, 2))
-    mixing, features = best_map(smoother, B, 0.0, nowhere, nowhere)
+    mixing, features = best_map(smoother, B)
     assert_allclose(features, x @ x.T @ mixing, atol=1e-10)
     best = float((B * features).sum())
     # brute force over orthonormal frames in whitened coordinates
@@ -136,11 +144,10 @@ def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
 
 def test_it_ends_where_no_subject_wants_to_move(rng):
     X = movie(rng, n_subjects=4)
-    smoothers, graph, start = started(X, [np.arange(60)] * 4)
-    Y, _ = ascend(smoothers, graph, start, tol=1e-14, max_iter=2000)
-    nowhere = np.zeros_like(Y[0])
-    for own, smoother in zip(Y, smoothers, strict=True):
-        _, best = best_map(smoother, sum(Y), 0.0, nowhere, nowhere)
+    joint, graph, start = started(X, [np.arange(60)] * 4)
+    Y, _ = ascend(joint, graph, start, tol=1e-14, max_iter=2000)
+    for own, smoother in zip(Y, joint.smoothers, strict=True):
+        _, best = best_map(smoother, sum(Y))
         assert_allclose(best, own, atol=1e-6)
 
 
@@ -160,23 +167,23 @@ def test_groups_that_link_nobody_do_not_make_a_graph_negative():
 
 
 def test_what_does_not_rise_ends_after_one_round(rng):
-    smoothers, graph, start = started(*overlapping(movie(rng)))
-    Y, _ = ascend(smoothers, graph, start, tol=1e-15, max_iter=5000)
+    joint, graph, start = started(*overlapping(movie(rng)))
+    Y, _ = ascend(joint, graph, start, tol=1e-15, max_iter=5000)
     maps = [
         s.root[0] @ ((s.root[0].T @ y) / eigenvalues(s))
-        for s, y in zip(smoothers, Y, strict=True)
+        for s, y in zip(joint.smoothers, Y, strict=True)
     ]
-    again = ascend(smoothers, graph, replace(start, maps=maps, features=Y))[1]
+    again = ascend(joint, graph, replace(start, maps=maps, features=Y))[1]
     assert len(again) == 2
 
 
 def test_a_rise_too_small_ends_it(rng):
-    smoothers, graph, start = started(*overlapping(movie(rng)))
-    every = ascend(smoothers, graph, start, max_iter=30, tol=0)[1]
+    joint, graph, start = started(*overlapping(movie(rng)))
+    every = ascend(joint, graph, start, max_iter=30, tol=0)[1]
     assert len(every) == 31
     gains = np.diff(every) / every[1:]
     tol = gains[12]
-    stopped = ascend(smoothers, graph, start, max_iter=30, tol=tol)[1]
+    stopped = ascend(joint, graph, start, max_iter=30, tol=tol)[1]
     assert stopped == every[: 2 + np.flatnonzero(gains <= tol)[0]]
 
 
@@ -185,29 +192,29 @@ def test_partial_overlap_does_not_split_the_subjects(rng):
     X = movie(rng, n_subjects=8, n_ids=90, noise=6.0)
     first, last = np.arange(60), np.arange(30, 90)
     ids = [first if i < 4 else last for i in range(8)]
-    smoothers, graph, start = started([x[i] for x, i in zip(X, ids, strict=True)], ids)
+    joint, graph, start = started([x[i] for x, i in zip(X, ids, strict=True)], ids)
 
     def uneven(features):
         power = np.array([(Y**2).sum(axis=0) for Y in features])
         halves = power[:4].sum(axis=0), power[4:].sum(axis=0)
         return np.max(np.abs(np.log(halves[0] / halves[1])))
 
-    found, _ = ascend(smoothers, graph, start)
+    found, _ = ascend(joint, graph, start)
     assert uneven(found) < 0.3
     assert uneven(found) < uneven(start.features)
 
 
 def test_maps_are_regressions_on_the_template(rng):
-    smoothers, graph, start = started(*overlapping(movie(rng)))
+    joint, graph, start = started(*overlapping(movie(rng)))
     alike = equal_group_weights(graph)
-    s = solve_per_subject(smoothers, alike, start)
+    s = solve_per_subject(joint, alike, start)
     for i, rows in enumerate(graph.slices()):
-        again = smoothers[i].regress(apply_graph(alike, s.template)[rows])[0]
+        again = joint.smoothers[i].regress(apply_graph(alike, s.template)[rows])[0]
         assert_allclose(again, s.maps[i], atol=1e-10)
-        assert_allclose(smoothers[i].features(again), s.features[i], atol=1e-10)
+        assert_allclose(joint.smoothers[i].features(again), s.features[i], atol=1e-10)
     Y = np.concatenate(s.features)
     assert_allclose(
-        Y.T @ Y / len(Y), np.diag(s.eigenvalues), atol=1e-10 * s.eigenvalues[0]
+        Y.T @ Y / len(Y), np.diag(s.eigenvalues**2), atol=1e-10 * s.eigenvalues[0]
     )
     assert len(s.history) == 11  # ten rounds
 
@@ -215,17 +222,17 @@ def test_maps_are_regressions_on_the_template(rng):
 def test_more_components_than_the_groups_tell_apart(rng):
     X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
     graph = weigh_groups(label_graph(y, different=0), "groups")
-    smoothers, _, start = started(X, y, graph=graph, k=10)
-    s = solve_per_subject(smoothers, graph, start)
+    joint, _, start = started(X, y, graph=graph, k=10)
+    s = solve_per_subject(joint, graph, start)
     assert start.maps[0].shape[1] == s.maps[0].shape[1] == 3
 
 
 @pytest.mark.parametrize("kind", ["time", "matrix"])
 def test_the_unit_of_the_weights_does_not_matter(rng, kind):
     X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
-    smoothers, _, start = started(X, y, graph=label_graph(y, different=0), k=2)
+    joint, _, start = started(X, y, graph=label_graph(y, different=0), k=2)
     ends = [
-        np.concatenate(ascend(smoothers, unit * GRAPHS[kind](y), start)[0])
+        np.concatenate(ascend(joint, unit * GRAPHS[kind](y), start)[0])
         for unit in (1e-4, 1.0, 1e4)
     ]
     assert_allclose(ends[0], ends[1], atol=1e-6)
@@ -239,15 +246,24 @@ def test_the_unit_of_the_weights_does_not_matter(rng, kind):
     ("graph", "used"),
     [
         ("labels", "global"),
-        ("time", "subject"),
-        ("labels+time", "subject"),
+        ("time", "global"),
+        ("labels+time", "global"),
         (time_graph([range(36)] * 3), "global"),
     ],
 )
-def test_the_default_goes_by_the_name_of_the_graph(rng, tmp_path, graph, used):
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_default_goes_by_what_subjects_lack(rng, tmp_path, graph, used, complete):
     X, y = planted_study(rng, lengths=(36, 36, 36))
     y = [y[0]] * 3 if graph == "labels+time" else y
     known = None if graph == "time" else y
+    if isinstance(graph, str) and not complete:
+        ids = [np.arange(36), np.arange(36), np.arange(36) + 3]
+        known = {
+            "labels": y,
+            "time": ids,
+            "labels+time": [labels_and_ids(*both) for both in zip(y, ids, strict=True)],
+        }[graph]
+        used = "global" if graph == "labels" else "subject"
     gdm = GDM(2, graph=graph).fit(X, known)
     assert gdm.constraint_ == used
     assert gdm.solver_.endswith(", subject") == (used == "subject")

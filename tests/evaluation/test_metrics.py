@@ -19,9 +19,9 @@ def locked(rng, n_subjects=3, n_samples=40, k=4, noise=1.0):
     return [story + noise * rng.normal(size=story.shape) for _ in range(n_subjects)]
 
 
-def literal_matching(shared, window, step):
+def literal_matching(shared, window, step, standardize=True):
     """Segment by segment, as Haxby et al. (2011) describe it."""
-    z = [(s - s.mean(axis=0)) / s.std(axis=0) for s in shared]
+    z = [(s - s.mean(axis=0)) / (s.std(axis=0) if standardize else 1) for s in shared]
     starts = range(0, len(z[0]) - window + 1, step)
     scores = []
     for i, own in enumerate(z):
@@ -47,6 +47,19 @@ def test_segment_matching_equals_its_literal_definition(rng, window, step):
     assert 0 < expected.mean() < 1
     assert_allclose(result.scores, expected, atol=1e-12)
     assert result.n_segments == len(range(0, 40 - window + 1, step))
+    assert result.standardized
+
+
+def test_features_that_keep_their_spread_weigh_by_it(rng):
+    told, noise = locked(rng, noise=0.2, k=2), rng.normal(size=(3, 40, 20))
+    shared = [
+        np.hstack([own + 3, 0.05 * n]) for own, n in zip(told, noise, strict=True)
+    ]
+    result = time_segment_matching(shared, window=3, standardize=False)
+    expected = literal_matching(shared, 3, 1, standardize=False)
+    assert_allclose(result.scores, expected, atol=1e-12)
+    assert not result.standardized
+    assert result.mean > 0.8 > 2 * time_segment_matching(shared, window=3).mean
 
 
 def test_identical_subjects_match_all_their_segments(rng):

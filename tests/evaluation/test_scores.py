@@ -32,7 +32,7 @@ def test_joint_matching_equals_fit_transform_and_match(rng):
         fit, score = (slice(0, 30), slice(30, 60))[:: 1 if half == 0 else -1]
         model = GDM(4, graph="time").fit([x[fit] for x in X])
         shared = model.transform([x[score] for x in X])
-        expected = time_segment_matching(shared, window=4)
+        expected = time_segment_matching(shared, window=4, standardize=False)
         assert_allclose(found.scores[half], expected.scores, atol=1e-12)
         assert_allclose(found.chance, expected.chance, rtol=1e-12)
     assert 0.2 < found.mean < 1
@@ -45,6 +45,25 @@ def test_locked_subjects_match_far_above_chance(rng, protocol, model):
     result = between_subject_matching(model, X, window=5, protocol=protocol)
     assert result.scores.shape == (2, 4)
     assert result.mean > 0.9 > 10 * result.chance
+
+
+def test_matching_honours_a_spread_that_means_agreement(rng):
+    X = locked_lists(rng, noise=4.0)
+    known = {"window": 4, "protocol": "joint"}
+    by_agreement = GDM(4, graph="time")
+    given = between_subject_matching(by_agreement, X, **known)
+    as_they_are = between_subject_matching(by_agreement, X, standardize=False, **known)
+    alike = between_subject_matching(by_agreement, X, standardize=True, **known)
+    assert_array_equal(given.scores, as_they_are.scores)
+    assert (given.scores != alike.scores).any()
+    assert given.design["standardize"] is False
+    assert "features by their spread" in str(given)
+    for model in (GDM(4, graph="time", scale="unit"), SRM(4, random_state=0)):
+        result = between_subject_matching(model, X, **known)
+        assert result.design["standardize"] is True
+        assert "spread" not in str(result)
+    with pytest.raises(ValueError, match="standardize"):
+        between_subject_matching(by_agreement, X, standardize="never")
 
 
 def test_joint_reconstruction_equals_predict_subject(rng):

@@ -83,6 +83,7 @@ def test_kernels_methods_graphs_and_protocols_read_no_voxel_either(rng):
         PaperGDM(2, energy=0.4),
         PaperGDM(2, energy=0.7, kernel="gaussian", kernel_params={"hp": 900}),
         GDM(2, standardize=False),
+        GDM(2, place_shrinkage=0.01),
         PaperGDM(2, energy=0.6, kernel="quadratic", standardize=False),
         SRM(2, random_state=0, max_iter=3, tol=0),
         SRM(2, energy=0.8, random_state=0, max_iter=3, tol=0),
@@ -107,6 +108,20 @@ def test_shared_coordinates_give_what_transform_gives(rng, model):
     expected = fitted.transform([np.asarray(s.samples) for s in part.scored])
     for found, wanted in zip(batch[0].features, expected, strict=True):
         assert_allclose(found, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+def test_scored_samples_are_mapped_with_the_part_that_all_share(rng, protocol):
+    X, y = study_lists(rng, voxels=40)
+    split = split_study([x[:, :30] for x in X], y)
+    model = GDM(2, place_shrinkage=0.1)
+    for fold, *_ in align_folds(model, split, protocol=protocol, leave_out=2):
+        assert fold.aligner.place_.used
+        for s, m, f in zip(
+            split.splits[fold.half].scored, fold.maps, fold.features, strict=True
+        ):
+            assert np.abs(m.place.weights).max() > 0
+            assert_allclose(f, m.transform(s.samples), atol=1e-10)
 
 
 def test_more_samples_than_voxels_are_shared_too(rng):

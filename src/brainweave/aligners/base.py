@@ -68,6 +68,7 @@ class BaseAligner(BaseEstimator, Stored):
     _learns_from_labels = False  # though samples are joined otherwise
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _from_grams = True  # all it learns follows from the subjects' Gram matrices
+    _features_are_weighed = False  # their spread says how much they count
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _warns_of_input = True  # set to False by those who fit many and have warned once
     _runs: list[Any] | None = None  # of samples given as arrays: pieces of subjects
@@ -500,6 +501,7 @@ def _read_basis(
             device=device,
         )
         basis.id = str(getattr(given, "id", ""))
+        basis.space = getattr(given, "space", None)
     if eigenbasis or basis.energy < 1:
         _ = basis.n_kept  # the eigenbasis belongs to this stage
     return basis

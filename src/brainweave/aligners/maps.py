@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -24,6 +24,21 @@ from brainweave._core.validation import check_samples
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.device import device_for
 from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
+
+
+class PlacePart(NamedTuple):
+    """The part of a map that all subjects share: weights of places."""
+
+    matrix: Any  # sparse (n_voxels, n_places); None if the voxels are the places
+    samples: Matrix  # (n_samples, n_places): the aligning samples in places
+    weights: Matrix  # (n_places, K)
+    in_voxels: bool = True  # else places are no function of the map's voxels
+
+    def of_voxels(self) -> Matrix:
+        """Return the weights of the voxels."""
+        if self.matrix is None:
+            return self.weights
+        return np.asarray(self.matrix @ self.weights)
 
 
 class SubjectMap(Stored):
@@ -62,6 +77,7 @@ class SubjectMap(Stored):
     }
 
     basis: SubjectBasis | None = None
+    place: PlacePart | None = None
     coef: Any = None
     mixing: Any = None
 
@@ -279,7 +295,7 @@ class BasisMap(SubjectMap):
     By coefficients (n_kept, K) in the coordinates of the basis, whose way back is
     `pattern_coef` (K, n_kept), by default a least-squares fit; or by a mixing
     (n_samples, K) of the standardised aligning samples X, without an eigenbasis: the
-    weights are ``X.T @ mixing``.
+    weights are ``X.T @ mixing``, and those of its ``place`` are added to them.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -353,15 +369,24 @@ class BasisMap(SubjectMap):
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
         if self.mixing is not None:
-            features = self.basis.gram_times(self.mixing)
+            features = self._mixed_features()
         else:
             features = self.basis.coordinates @ self.coef
         return np.asarray(features, dtype=self.basis.dtype)
 
+    def _mixed_features(self) -> Matrix:
+        features = self.basis.gram_times(self.mixing)
+        if self.place is not None:
+            features = features + self.place.samples @ self.place.weights
+        return features
+
     @cached_property
     def weights(self) -> NDArray[Any]:
         """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
-        return self.basis.combine(self._weight_mixing())
+        weights = self.basis.combine(self._weight_mixing())
+        if self.place is not None and self.place.in_voxels:
+            weights = weights + self.place.of_voxels().astype(weights.dtype)
+        return weights
 
     @cached_property
     def patterns(self) -> NDArray[Any]:
@@ -376,7 +401,7 @@ class BasisMap(SubjectMap):
             V, d = self.basis.vectors, self.basis.values
             mixing = np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
         else:
-            features = self.basis.gram_times(self.mixing)
+            features = self._mixed_features()
             inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
             mixing = self.basis.restrict(features @ inverse)
         return np.ascontiguousarray(self.basis.combine(mixing).T)

@@ -120,6 +120,9 @@ class SubjectBasis(VoxelPass):
     True
     """
 
+    space: Any = None  # where the voxels lie in the brain, if it is known
+    #: Samples in places, given by who made a basis of some of a subject's samples.
+    place_samples: Matrix | None = None
     _gram_is_linear = False  # of a precomputed one: known to who made it
 
     # what the pass over voxels left: the samples' inner products here, or on a device,
@@ -396,6 +399,25 @@ class SubjectBasis(VoxelPass):
         if self.energy == 1:
             return mixing
         return np.asarray(self.vectors @ (self.vectors.T @ mixing))
+
+    def in_places(self, matrix: Any) -> Matrix:
+        """Return the centred samples in places: means over the voxels of each.
+
+        Parameters
+        ----------
+        matrix : sparse array of shape (n_voxels, n_places), or None
+            None: every voxel is a place.
+        """
+        if matrix is None:
+            if self._narrow is not None:
+                return self._narrow
+            return np.hstack([z.astype(np.float64) for _, z in self.chunks()])
+        if self._narrow is not None:
+            return np.asarray(self._narrow @ matrix)
+        found = np.zeros((self.n_samples, matrix.shape[1]))
+        for columns, z in self.chunks():
+            found += z @ matrix[columns]
+        return found
 
     def cut(self, energy: float) -> Self:
         """Return the same basis at another energy; no voxel is read again."""

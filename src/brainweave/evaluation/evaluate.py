@@ -177,6 +177,7 @@ def between_subject_matching(
     *,
     window: int = 9,
     step: int = 1,
+    standardize: bool | str = "auto",
     **design: Any,
 ) -> SubjectScores:
     """Score an alignment by matching time segments of samples it has not seen.
@@ -188,6 +189,10 @@ def between_subject_matching(
     window, step : int
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
+    standardize : bool or "auto", default="auto"
+        Whether features are standardised over time, so that all weigh the same. "auto":
+        not those of ``GDM(scale="agreement")``, whose spread is how much subjects agree
+        on them; those of all other aligners.
     **design : various
         The options `halves` to `leave_out`, `protocol`, `random_state`, `n_jobs` and
         `progress` of :func:`between_subject_classification`. Without categories
@@ -196,7 +201,8 @@ def between_subject_matching(
     Returns
     -------
     SubjectScores
-        The share of segments matched, for each split and subject.
+        The share of segments matched, for each split and subject. Its
+        ``design["standardize"]`` tells whether features were standardised.
 
     Examples
     --------
@@ -205,11 +211,11 @@ def between_subject_matching(
     >>> story = rng.normal(size=(120, 5))
     >>> X = [story @ rng.normal(size=(5, 50)) for _ in range(4)]
     >>> print(between_subject_matching(GDM(5, graph="time"), X))
-    GDM (held-out): matching 1.000 ± 0.000, chance 0.027
+    GDM (held-out): matching 1.000 ± 0.000, chance 0.027; features by their spread
     """
-    split, records, fields = _evaluate(
-        aligner, study, y, Matching(window, step), **design
-    )
+    measure = Matching(window, step, standardize)
+    split, records, fields = _evaluate(aligner, study, y, measure, **design)
+    fields["design"]["standardize"] = all(r["standardized"] for r in records)
     kind: Any = {"subjects": split.ids, "score": "matching"}
     return SubjectScores.from_records(records, **kind, **fields)
 

@@ -4,7 +4,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,6 +32,7 @@ from brainweave.evaluation.classifiers import (
     run_task,
 )
 from brainweave.evaluation.metrics import (
+    centred,
     match_segments,
     reconstruction_score,
     segment_chance,
@@ -240,12 +241,13 @@ class _SubjectBySubject:
         """Score the left-out subjects of each fold."""
         for fold in batch:
             with context.clock("score"):
-                trained = [self._prepared(fold.features[i]) for i in fold.train]
+                prepare = self._preparing(fold.aligner)
+                trained = [prepare(fold.features[i]) for i in fold.train]
                 others = np.asarray(np.mean(trained, axis=0))
                 scored = split.splits[fold.half].scored
                 found = map_subjects(
                     self._score,
-                    [fold.features[i] for i in fold.test],
+                    [prepare(fold.features[i]) for i in fold.test],
                     [fold.maps[i] for i in fold.test],
                     [scored.subjects[i].samples for i in fold.test],
                     [others] * len(fold.test),
@@ -258,13 +260,19 @@ class _SubjectBySubject:
                 "subject_scores": means,
                 "chance": self._chance(n_samples),
                 "n_test": n_samples,
+                **self._told(fold.aligner),
             }
             if np.ndim(found[0]):
                 record["voxel_scores"] = found
             yield fold, record
 
-    def _prepared(self, features: Any) -> Matrix:
-        return to_numpy(features)
+    def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
+        """Return what is done to the features that an aligner made."""
+        return to_numpy
+
+    def _told(self, aligner: Any) -> dict[str, Any]:
+        """Return what a record tells in addition."""
+        return {}
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Any:
         raise NotImplementedError
@@ -276,20 +284,33 @@ class _SubjectBySubject:
 class Matching(_SubjectBySubject):
     """Share of the time segments of left-out subjects that find themselves in others.
 
-    The parameters are those of :func:`brainweave.time_segment_matching`.
+    The parameters are those of :func:`brainweave.between_subject_matching`.
     """
 
-    def __init__(self, window: int = 9, step: int = 1) -> None:
+    def __init__(
+        self, window: int = 9, step: int = 1, standardize: bool | str = "auto"
+    ) -> None:
         self.window = check_int("window", window, minimum=1, owner="Matching")
         self.step = check_int("step", step, minimum=1, owner="Matching")
+        if not isinstance(standardize, bool):
+            check_option("standardize", standardize, ("auto",), owner="Matching")
+        self.standardize = standardize
 
-    def _prepared(self, features: Any) -> Matrix:
-        return zscored(to_numpy(features))
+    def standardizes(self, aligner: Any) -> bool:
+        """Whether all features of an aligner weigh the same."""
+        if isinstance(self.standardize, bool):
+            return self.standardize
+        return not getattr(aligner, "_features_are_weighed", False)
+
+    def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
+        prepare = zscored if self.standardizes(aligner) else centred
+        return lambda features: prepare(to_numpy(features))
+
+    def _told(self, aligner: Any) -> dict[str, Any]:
+        return {"standardized": self.standardizes(aligner)}
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> float:
-        return match_segments(
-            self._prepared(own), others, window=self.window, step=self.step
-        )
+        return match_segments(own, others, window=self.window, step=self.step)
 
     def _chance(self, n_samples: int) -> float:
         return segment_chance(n_samples, window=self.window, step=self.step)

@@ -26,12 +26,15 @@ class SegmentMatching:
         Segments per subject.
     window : int
         Samples per segment.
+    standardized : bool
+        Whether all features weighed the same; else each weighed by its spread.
     """
 
     scores: Matrix
     chance: float
     n_segments: int
     window: int
+    standardized: bool = True
 
     @property
     def mean(self) -> float:
@@ -45,14 +48,17 @@ class SegmentMatching:
 
 
 def time_segment_matching(
-    shared: Sequence[Any], *, window: int = 9, step: int = 1
+    shared: Sequence[Any],
+    *,
+    window: int = 9,
+    step: int = 1,
+    standardize: bool = True,
 ) -> SegmentMatching:
     """Match segments of time of each subject with the average of the others.
 
     A segment is matched if it correlates, over its features and samples, more with the
     average of the other subjects over the same segment than with their average over any
-    segment that does not overlap it. Features are standardised over time first, so that
-    all weigh the same.
+    segment that does not overlap it.
 
     Parameters
     ----------
@@ -62,6 +68,10 @@ def time_segment_matching(
         Samples per segment.
     step : int, default=1
         Samples from the start of a segment to the start of the next.
+    standardize : bool, default=True
+        Whether features are standardised over time, so that all weigh the same. With
+        False they are centred and keep their spread: use it for features whose spread
+        says how much they count, as that of ``GDM(scale="agreement")`` does.
 
     Returns
     -------
@@ -87,7 +97,8 @@ def time_segment_matching(
     >>> time_segment_matching(X).mean
     1.0
     """
-    features = [zscored(s) for s in _time_locked(shared, owner="time_segment_matching")]
+    arrays = _time_locked(shared, owner="time_segment_matching")
+    features = [zscored(s) if standardize else centred(s) for s in arrays]
     total = np.sum(features, axis=0)
     scores = [
         match_segments(own, total - own, window=window, step=step) for own in features
@@ -97,6 +108,7 @@ def time_segment_matching(
         chance=segment_chance(len(total), window=window, step=step),
         n_segments=len(_segment_starts(len(total), window, step)),
         window=window,
+        standardized=bool(standardize),
     )
 
 
@@ -266,6 +278,12 @@ def zscored(x: NDArray[Any]) -> Matrix:
     x = np.asarray(x, dtype=np.float64)
     scale = _scale(x)
     return (x - x.mean(axis=0)) / np.where(scale > 0, scale, np.inf)
+
+
+def centred(x: NDArray[Any]) -> Matrix:
+    """Bring columns to zero mean; they keep their spread."""
+    x = np.asarray(x, dtype=np.float64)
+    return np.asarray(x - x.mean(axis=0))
 
 
 def _column_correlations(a: Matrix, b: Matrix) -> Matrix:

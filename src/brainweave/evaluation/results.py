@@ -285,9 +285,11 @@ class SubjectScores(_Scores):
         )
 
     def __str__(self) -> str:
+        by_spread = self.design.get("standardize") is False
+        weighed = "; features by their spread" if by_spread else ""
         return (
             f"{self.method} ({self.protocol}): {self.score} {self.mean:.3f} ± "
-            f"{self.std:.3f}, chance {self.chance:.3f}"
+            f"{self.std:.3f}, chance {self.chance:.3f}{weighed}"
         )
 
 

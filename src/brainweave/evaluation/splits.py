@@ -125,6 +125,8 @@ class Split:
         logger.debug("%s: %d bases are made, %d used again", *told)
         recipes = [self._recipe(*keys[i]) for i in new]
         made = map_subjects(_make_basis, recipes, [full[i] for i in new], n_jobs=n_jobs)
+        for i, basis in zip(new, made, strict=True):
+            basis.space = self.aligning.subjects[i].space
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
         cut = []
         for i in who:
@@ -165,8 +167,10 @@ class Split:
         self, maps: list[Any], *, from_bases: bool, n_jobs: int | None = None
     ) -> list[Matrix]:
         """Map the scored samples of all; maps `from_bases` of this split read none."""
-        shared = [
-            i for i, m in enumerate(maps) if from_bases and isinstance(m, BasisMap)
+        shared = [  # what a map shares with others lies in places, not in products
+            i
+            for i, m in enumerate(maps)
+            if from_bases and isinstance(m, BasisMap) and m.place is None
         ]
         self._read_scored(shared, [maps[i].basis for i in shared], n_jobs=n_jobs)
         rest = [i for i in range(len(maps)) if i not in shared]

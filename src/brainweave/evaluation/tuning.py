@@ -165,6 +165,11 @@ class GDMCV(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> NDArray[Any]:
         return self.best_estimator_._solve_new(basis, y)
 
+    @property
+    def _features_are_weighed(self) -> bool:  # type: ignore[override]
+        best = getattr(self, "best_estimator_", None)
+        return bool(getattr(best, "_features_are_weighed", False))
+
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a new subject, as :class:`brainweave.GDM` does."""
         check_is_fitted(self, "best_estimator_")

@@ -15,6 +15,7 @@ from .formats.runs import ImageSource as ImageSource
 from .formats.runs import Run as Run
 from .public import fetch_haxby as fetch_haxby
 from .public import fetch_openneuro as fetch_openneuro
+from .simulated_brains import simulate_brains as simulate_brains
 from .simulation import SimulatedStudy as SimulatedStudy
 from .simulation import SimulationSettings as SimulationSettings
 from .simulation import simulate_study as simulate_study

@@ -160,6 +160,42 @@ def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
     return np.asarray(finite)
 
 
+# About the displacement that anatomical registration leaves between subjects, and
+# some thousands of places in a brain.
+_PLACE_MM = 8.0
+
+
+def supervoxels(
+    indices: NDArray[Any], shape: Sequence[int], affine: NDArray[Any]
+) -> tuple[str, NDArray[Any], str]:
+    """Cut a grid into cubes of about 8 mm.
+
+    Parameters
+    ----------
+    indices : array of shape (n_voxels, 3)
+        Of voxels on the grid.
+    shape, affine
+        Of the grid.
+
+    Returns
+    -------
+    frame : str
+        The grid, in words that are the same for all who are on it.
+    names : ndarray of shape (n_voxels,)
+        The cube of each voxel, "i,j,k" counted from the origin.
+    what : str
+        What the cubes are.
+    """
+    # rounded as in the frame, so that headers of float32 put voxels into one cube
+    grid = np.round(np.asarray(affine, dtype=np.float64)[:3], 3) + 0.0
+    frame = f"grid of {_times(shape)} voxels, affine {grid.ravel().tolist()}"
+    positions = indices @ grid[:, :3].T + grid[:, 3]
+    cubes = np.floor(np.round(positions / _PLACE_MM, 6)).astype(int)
+    unique, inverse = np.unique(cubes, axis=0, return_inverse=True)
+    names = np.array([f"{i},{j},{k}" for i, j, k in unique.tolist()], dtype=object)
+    return frame, names[inverse.ravel()], f"supervoxels of {_PLACE_MM:g} mm"
+
+
 def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
     """Return values as (n_maps, n_voxels) floats, and whether they were one map."""
     array = np.asarray(values)
@@ -183,6 +219,17 @@ class ImageSpace:
 
     kind: str
     n_voxels: int
+
+    def place_labels(self) -> tuple[str, list[str | None], str] | None:
+        """Return in which of the places of a common space each voxel lies.
+
+        Returns
+        -------
+        tuple or None
+            The common space, in words; the name of each voxel's place, None for none;
+            and what the places are. None if nothing is known.
+        """
+        raise NotImplementedError
 
     @classmethod
     def load(cls, paths: Sequence[Path]) -> Any:
@@ -308,6 +355,17 @@ class VolumeSpace(ImageSpace):
         volume = np.zeros((*self.mask.shape, len(maps)), maps.dtype)
         volume[self.mask] = maps.T
         return nib.Nifti1Image(volume[..., 0] if single else volume, self.affine)
+
+    def place_labels(self) -> tuple[str, list[str | None], str]:
+        """Return the supervoxel of each voxel: cubes of about 8 mm.
+
+        Subjects on one grid, such as that of a template, have the same, whatever
+        their masks.
+        """
+        frame, names, what = supervoxels(
+            np.argwhere(self.mask), self.mask.shape, self.affine
+        )
+        return frame, names.tolist(), what
 
     def save(self, stem: Path) -> list[Path]:
         """Write the mask as an image whose name begins with `stem`."""

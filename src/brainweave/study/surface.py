@@ -4,6 +4,7 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -24,10 +25,15 @@ from brainweave.study.spaces import (
     image_name,
     load_image,
     reading,
+    supervoxels,
 )
 
 _STRUCTURE = "AnatomicalStructurePrimary"
 _SIDES = {"L": "CortexLeft", "R": "CortexRight"}
+
+# Vertices of a hemisphere of fsaverage3, fsaverage4 and fsaverage5.
+_FSAVERAGE = (642, 2562, 10242)
+_PATCHES = "patches of fsaverage, about 14 mm across"
 
 # One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
@@ -100,6 +106,35 @@ class CiftiSpace(ImageSpace):
         image.update_headers()
         image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
         return image
+
+    def place_labels(self) -> tuple[str, list[str | None], str] | None:
+        """Return the place of each grayordinate, as far as its mesh or grid is known.
+
+        Vertices of fsaverage have patches; voxels have supervoxels of 8 mm. Vertices of
+        other meshes (fsLR) have none: no sphere of theirs comes with nilearn.
+        """
+        axis = self.axis
+        names = np.full(self.n_voxels, None, dtype=object)
+        frame, kinds = [], []
+        for structure, n_vertices in sorted(axis.nvertices.items()):
+            patches = _patches(n_vertices)
+            here = np.asarray(axis.name) == structure
+            if patches is not None and here.any():
+                side = _side_of(structure)
+                names[here] = [f"{side}-{p}" for p in patches[axis.vertex[here]]]
+                frame.append(f"{side}: fsaverage")
+                kinds.append(_PATCHES)
+        in_volume = np.asarray(axis.volume_mask)
+        if in_volume.any():
+            grid, cubes, what = supervoxels(
+                axis.voxel[in_volume], axis.volume_shape, axis.affine
+            )
+            names[in_volume] = cubes
+            frame.append(grid)
+            kinds.append(what)
+        if not frame:
+            return None
+        return "; ".join(frame), names.tolist(), " and ".join(dict.fromkeys(kinds))
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
@@ -244,6 +279,22 @@ class SurfaceSpace(ImageSpace):
             start = stop
         return next(iter(images.values())) if len(images) == 1 else images
 
+    def place_labels(self) -> tuple[str, list[str | None], str] | None:
+        """Return the patch of each vertex on fsaverage's spheres, else None.
+
+        Patches are the neighbourhoods of the 642 vertices of fsaverage3, of which the
+        finer meshes of fsaverage begin. fsaverage5 and fsaverage4 are known, by their
+        numbers of vertices: nilearn brings the sphere.
+        """
+        names: list[str | None] = []
+        for structure, mask in self.masks.items():
+            patches = _patches(len(mask))
+            if patches is None:
+                return None
+            side = _side_of(structure)
+            names += [f"{side}-{patch}" for patch in patches[mask]]
+        return "fsaverage", names, _PATCHES
+
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""
         paths = []
@@ -268,6 +319,30 @@ class SurfaceSpace(ImageSpace):
     def __repr__(self) -> str:
         parts = ", ".join(f"{n}: {int(m.sum())}" for n, m in self.masks.items())
         return f"SurfaceSpace({parts} vertices)"
+
+
+@cache
+def _patches(n_vertices: int) -> NDArray[np.intp] | None:
+    """Return the nearest of the first 642 vertices for each vertex of a hemisphere.
+
+    Only for meshes of fsaverage that nilearn's fsaverage5 holds: these are nested, the
+    vertices of a coarser one come first, and both hemispheres have one sphere.
+    """
+    if n_vertices not in _FSAVERAGE:
+        return None
+    from nilearn.datasets import load_fsaverage
+    from scipy.spatial import cKDTree
+
+    sphere = load_fsaverage("fsaverage5")["sphere"].parts["left"].coordinates
+    coarse = cKDTree(sphere[: _FSAVERAGE[0]])
+    return np.asarray(coarse.query(sphere[:n_vertices])[1], dtype=np.intp)
+
+
+def _side_of(structure: str) -> str:
+    """Return "L" or "R", or the structure itself where it names no side."""
+    words = structure.upper()
+    sides = [side for side in ("LEFT", "RIGHT") if words.endswith(side)]
+    return sides[0][0] if sides else structure
 
 
 def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:

@@ -54,7 +54,7 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
 
     Whole runs are taken in turn where every subject has several. Otherwise the time
     line is cut: for groups that no subject has twice, as time points, in the middle of
-    the first subject who has them; for others, as categories, between two blocks of
+    the scan; for others, as categories, between two blocks of
     every subject, so that as many samples as possible have one of their own group on
     the other side. Samples without a group join the half of the sample before them.
     """
@@ -101,18 +101,24 @@ def _by_run(codes: list[Codes], runs: list[Codes]) -> list[Mask] | None:
 def _in_second_half(
     codes: list[Codes], single: Mask, by_run: list[Mask] | None
 ) -> Mask:
-    """Return which of the groups that stay whole belong to the second half."""
-    in_second = np.zeros(single.size, dtype=bool)
-    place: dict[int, tuple[float, int]] = {}  # where the first who has it shows a group
+    """Return which of the groups that stay whole belong to the second half.
+
+    Most of the subjects who have it decide by their runs, or where in the scan they
+    have it, on average: the order of subjects does not matter.
+    """
+    places: dict[int, list[float]] = {}  # where those who have it show a group
     for i, groups in enumerate(codes):
         for row in np.flatnonzero(groups != NO_GROUP):
-            group = int(groups[row])
-            if single[group] and group not in place:
-                place[group] = row / groups.size, i
-                in_second[group] = by_run is not None and by_run[i][row]
-    if by_run is None:
-        ordered = sorted(place, key=lambda group: place[group])
-        in_second[ordered[(len(ordered) + 1) // 2 :]] = True
+            if single[groups[row]]:
+                place = row / groups.size if by_run is None else float(by_run[i][row])
+                places.setdefault(int(groups[row]), []).append(place)
+    in_second = np.zeros(single.size, dtype=bool)
+    means = {group: float(np.mean(own)) for group, own in places.items()}
+    ordered = sorted(means, key=lambda group: (means[group], sorted(places[group])))
+    if by_run is not None:  # where runs do not agree, half of the groups
+        in_second[[group for group in ordered if means[group] > 0.5]] = True
+        ordered = [group for group in ordered if means[group] == 0.5]
+    in_second[ordered[(len(ordered) + 1) // 2 :]] = True
     return in_second
 
 
@@ -200,7 +206,7 @@ def cross_fit(
 
     The features are rotated to `full`, those of the model of all samples.
     """
-    known = None if runs is None else _encode_runs(runs)
+    known = None if runs is None else encode_runs(runs)
     halves = halves_of(codes, known)
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
@@ -254,7 +260,7 @@ def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Ro
     return [stretches_of(c[r], of[r]) for c, of, r in each]
 
 
-def _encode_runs(runs: list[Any]) -> list[Codes] | None:
+def encode_runs(runs: list[Any]) -> list[Codes] | None:
     """Return the runs of each subject as numbers; None where one is not known."""
     from pandas import factorize
 
@@ -266,11 +272,18 @@ def select_samples(graph: Graph, rows: Rows) -> Graph:
     """Return the graph of some samples of each subject."""
     starts = [s.start for s in graph.slices()]
     chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
-    groups = tuple(
-        GroupTerm(t.codes[chosen], t.affinity, t.names) for t in graph.groups
-    )
+    groups = tuple(_inhabited(t, t.codes[chosen]) for t in graph.groups)
     matrix = None if graph.matrix is None else graph.matrix[chosen][:, chosen]
     return Graph(tuple(len(r) for r in rows), groups, matrix)
+
+
+def _inhabited(term: GroupTerm, codes: Codes) -> GroupTerm:
+    """Return a term of these samples with those of its groups that they have."""
+    kept = np.unique(codes[codes != NO_GROUP])
+    place = np.full(len(term.names) + 1, NO_GROUP)  # the last: no group
+    place[kept] = np.arange(kept.size)
+    names = tuple(term.names[i] for i in kept)
+    return GroupTerm(place[codes], term.affinity[np.ix_(kept, kept)], names)
 
 
 def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
@@ -292,6 +305,13 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     each = zip(bases, rows, held_out, stretches, strict=True)
     pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
+    places = getattr(aligner, "_aligning_places", None)
+    if places is not None:
+        for i, half in enumerate(halves):
+            own = places[i][rows[i]]
+            half.place_samples = remove_trends(own, rows[i], stretches[i])
+            if half._narrow is not None and places[i] is bases[i]._narrow:
+                half.place_samples = half._narrow  # its voxels are the places
     params = model.get_params(deep=False)
     if graph is None and params.get("n_components") is not None:
         for b, own in zip(halves, stretches, strict=True):
@@ -303,7 +323,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         most = sum(b.n_kept for b in halves) if model._needs_eigenbasis else k
         model.set_params(n_components=min(k, most))
         # what the name of its graph stands for: weights that it has, a constraint
-        known = {"balance": None, "constraint": getattr(aligner, "_constraint", None)}
+        known = {"balance": None, "constraint": getattr(aligner, "constraint_", None)}
         named = {name: value for name, value in known.items() if name in params}
         model.set_params(graph=select_samples(graph, rows), **named)
     if isinstance(params.get("init"), np.ndarray):
@@ -314,6 +334,10 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         model._set_solution(halves, solution, [None] * len(halves))
         maps = zip(model.maps_, pairs, strict=True)
         new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
+        for i, m in enumerate(model.maps_):
+            place = getattr(m, "place", None)
+            if place is not None and places is not None:
+                new[i] += places[i][held_out[i]] @ place.weights
     return [np.asarray(m.aligning_features(), float) for m in model.maps_], new
 
 
@@ -364,7 +388,8 @@ def _half_basis(
         return remove_trends(values, rows, stretches)
 
     if basis.uses_covariance and not basis.reliable:
-        narrow = basis.cut(1.0).coordinates  # few voxels: these are the smaller thing
+        # few voxels: these are the smaller thing
+        narrow = basis._narrow if basis.energy == 1 else basis.cut(1.0).coordinates
         half = SubjectBasis(without_trends(narrow[rows]), standardize=False, **how)
         half.dtype = basis.dtype
         return half, narrow[held_out]

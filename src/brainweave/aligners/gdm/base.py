@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
+    InputError,
     SeparateSubjectsWarning,
     UniquenessWarning,
     warn_user,
@@ -26,6 +27,7 @@ from brainweave.aligners.gdm.graph_parsing import (
     is_named,
     make_graph,
     split_labels_and_ids,
+    unconnected_message,
     y_for_graph,
 )
 from brainweave.aligners.gdm.new_subject import (
@@ -100,12 +102,19 @@ class GraphAligner(BaseAligner):
             balance=getattr(self, "balance", None),
             owner=self._owner,
         )
+        self._check_ties(graph)
         maps, template = self._solve_graph(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
         self.group_sums_ = group_sums(graph, template, alike=self._counts_alike)
         self.embedding_ = template if graph.matrix is not None else None
         return maps
+
+    def _check_ties(self, graph: Graph) -> None:
+        """Refuse a graph that leaves subjects without a tie to the others."""
+        problem = unconnected_message(graph)
+        if problem:
+            raise InputError(problem)
 
     @property
     def _counts_alike(self) -> bool:
@@ -191,6 +200,8 @@ class GraphAligner(BaseAligner):
         basis, y = self._new_subject(X, y)
         joined = self._join_new(basis, y, edges)
         new = self._make_map(basis, joined.map, space=getattr(X, "space", None))
+        if joined.place is not None:
+            new.place = joined.place
         new.objective_history = joined.history
         new.n_undetermined = self.n_components_ - joined.n_determined
         return new

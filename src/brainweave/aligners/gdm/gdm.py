@@ -6,28 +6,49 @@ from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import UniquenessWarning, warn_user
+from brainweave._core.exceptions import (
+    InputError,
+    SeparateSubjectsWarning,
+    UniquenessWarning,
+    warn_user,
+)
 from brainweave._core.validation import check_option
-from brainweave._core.workers import map_subjects
+from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.check.alignment_check import count_holding
+from brainweave.aligners.gdm.agreement_choice import (
+    MOST_FEATURES,
+    Choice,
+    choose_by_agreement,
+    place_unit,
+)
 from brainweave.aligners.gdm.base import GraphAligner
 from brainweave.aligners.gdm.eigenproblem import apply_graph
-from brainweave.aligners.gdm.graph_parsing import is_named
-from brainweave.aligners.gdm.new_subject import Joined, regress_new
+from brainweave.aligners.gdm.graph_parsing import (
+    is_incomplete,
+    is_named,
+    unconnected_message,
+)
+from brainweave.aligners.gdm.joint import JointRidge, Regression
+from brainweave.aligners.gdm.new_subject import Joined, edges_of_new, regress_new
 from brainweave.aligners.gdm.ridge import (
     amplitude,
     common_scale,
     solve_per_subject,
     solve_shrinkage,
 )
-from brainweave.aligners.gdm.strength import choose_strengths, smoother_of
+from brainweave.aligners.gdm.shared_map import Placement, SharedMap
+from brainweave.aligners.gdm.strength import choose_strengths, runs_of, smoother_of
+from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
+from brainweave.basis.places import Places, find_places
 from brainweave.graphs.builders import Graph, equal_group_weights
 
 MOST_TRIED = 100  # components that "auto" looks at
+DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
 OF_THE_PAPER = ("energy", "solver")
 
@@ -61,8 +82,10 @@ class GDM(GraphAligner):
               \sum_i (Y_i Y_i^\top + g_i W_i^\top W_i) = I ,
 
     the maps of each subject being shrunk by a ridge :math:`g_i`. Samples need not be
-    locked in time: sequences, numbers of samples and of voxels may differ. The model
-    as published, which cuts each subject's spectrum instead, is :class:`PaperGDM`.
+    locked in time: sequences, numbers of samples and of voxels may differ. Where
+    subjects are registered, a map is a part that all share over places (parcels,
+    supervoxels, or equal columns) and each subject's deviation from it. The model as
+    published, which cuts each subject's spectrum instead, is :class:`PaperGDM`.
 
     Parameters
     ----------
@@ -77,13 +100,24 @@ class GDM(GraphAligner):
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
-        out, or blocks where runs are not known (a Study knows them); where no group
-        repeats, "ledoit-wolf".
+        out, or blocks where runs are not known (a Study knows them). Where no group
+        repeats, as in a film, and where places are used, the one by which subjects
+        agree best on held-out halves of the aligning samples.
+    place : "auto", array of labels, matrix, list of these, or None, default="auto"
+        Places that correspond between subjects, over which they share a map. "auto":
+        what the subjects' brain spaces know (supervoxels of 8 mm, patches of a
+        surface), or the columns themselves, if all have the same number, up to 2,048.
+        Or a label for each voxel (0 for none), or voxels x places, for all subjects or
+        one per subject. Places are used if subjects agree clearly better with them on
+        held-out halves of the aligning samples; ``place_`` says so.
+    place_shrinkage : "auto" or float, default="auto"
+        The ridge of the shared map, in units of the subjects' mean eigenvalues. A
+        number uses places without asking.
     constraint : {"global", "subject"}, optional
         Whether the features have unit covariance over all subjects together, in closed
         form, or in each subject, by ten rounds of an ascent from there: then samples
         that some subjects lack cost less. By default "subject" for the graphs "time"
-        and "labels+time", "global" for others.
+        and "labels+time" if a subject lacks ids that others share, else "global".
     scale : {"agreement", "unit"}, default="agreement"
         Whether the spread of a feature, the root mean square over subjects, is how
         much they agree on it, relative to the first, or 1. It is smaller in a subject
@@ -122,7 +156,14 @@ class GDM(GraphAligner):
         The maps as mixtures of the aligning samples.
     shrinkage_ : list of float
         The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
-        "blocks" left out, "ledoit-wolf", "oas" or "given".
+        "blocks" left out, "agreement" on held-out halves, "ledoit-wolf", "oas" or
+        "given".
+    place_ : Placement
+        Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``,
+        ``gain``; ``str(place_)`` says it in words.
+    shared_map_ : SharedMap
+        The map for anyone in the space of the model, without aligning data; if places
+        are used.
     constraint_ : str
         The constraint that was used, "global" or "subject".
     scale_ : ndarray of shape (K,)
@@ -132,7 +173,7 @@ class GDM(GraphAligner):
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
         What the edges give to each component, descending; with the constraint of each
-        subject, the mean square of its features.
+        subject, the root mean square of its features.
     objective_ : float
         Their sum, the objective.
     n_informative_ : int
@@ -157,7 +198,8 @@ class GDM(GraphAligner):
     and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
     A subject costs one Cholesky factor in place of its eigenvectors. Signs are fixed. A
     new subject is the ridge regression of its samples on what the model has for their
-    groups, in closed form.
+    groups, in closed form. With p places, time grows by O(M n p (n + p) + p^3) and
+    memory by O(M n p + p^2); choosing ridges fits halves of at most 12 subjects.
 
     References
     ----------
@@ -184,11 +226,16 @@ class GDM(GraphAligner):
         "shrinkage_by_": str,
         "constraint_": str,
         "scale_": "K",
+        "place_": Placement,
+        "shared_?": "places K",
+        "shared_amplitude_": float,
     }
 
     n_components: int | str = "auto"
     _: KW_ONLY
     shrinkage: Any = "auto"
+    place: Any = "auto"
+    place_shrinkage: Any = "auto"
     constraint: str | None = None
     scale: str = "agreement"
     kernel: Any = "linear"
@@ -204,30 +251,32 @@ class GDM(GraphAligner):
     _needs_eigenbasis = False
 
     @property
-    def _constraint(self) -> str:
-        """The constraint that is asked for, or that the graph calls for."""
+    def _features_are_weighed(self) -> bool:  # type: ignore[override]
+        return self.scale == "agreement"
+
+    def _constraint_of(self, graph: Graph) -> str:
+        """Return the constraint that is asked for, or that the graph calls for."""
         if self.constraint is not None:
             return self.constraint
-        return "subject" if is_named(self.graph, "time", "labels+time") else "global"
+        by_time = is_named(self.graph, "time", "labels+time")
+        return "subject" if by_time and is_incomplete(graph) else "global"
 
     @property
     def _counts_alike(self) -> bool:
-        return self._constraint == "subject"
+        return self.constraint_ == "subject"
+
+    def _check_ties(self, graph: Graph) -> None:
+        """Leave it to the places, which may tie subjects whom no edge does."""
 
     def _check_options(self) -> None:
         for name, allowed in OPTIONS.items():
-            given = self._constraint if name == "constraint" else getattr(self, name)
-            check_option(name, given, allowed, owner=self._owner)
+            given = getattr(self, name)
+            if given is not None or name != "constraint":
+                check_option(name, given, allowed, owner=self._owner)
 
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
-        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
-            self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
-        )
-        smoothers = map_subjects(
-            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
-        )
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases
         )
@@ -236,26 +285,32 @@ class GDM(GraphAligner):
             groups = sum(int(np.count_nonzero(t.counts)) for t in graph.groups)
             most = min(dimensions, groups)
         k, auto = self._wanted_components(min(most, MOST_TRIED))
-        found = solve_shrinkage(smoothers, graph, k, n_jobs=self.n_jobs)
-        informative = found.n_informative(k)
-        if auto:
-            k = count_holding(self, bases, graph, found, k)
-        elif k > informative:
-            warn_user(
-                f"n_components={k}, but the graph informs {informative} components: "
-                "one less than it has categories, or one per stimulus. "
-                f"{informative} are kept. Use n_components='auto', or a graph of more "
-                "groups, such as graph='labels+time'.",
-                UniquenessWarning,
+        self.constraint_ = self._constraint_of(graph)
+        places = self._find_places(bases, graph)
+        with subject_threads(len(bases), self.n_jobs, share_cores=True) as each:
+            joint = self._choose_ridges(bases, places, graph, k, each)
+            found = solve_shrinkage(joint, graph, k)
+            informative = found.n_informative(k)
+            if auto:
+                k = count_holding(self, bases, graph, found, k)
+            elif k > informative:
+                warn_user(
+                    f"n_components={k}, but the graph informs {informative} "
+                    "components: one less than it has categories, or one per stimulus. "
+                    f"{informative} are kept. Use n_components='auto', or a graph of "
+                    "more groups, such as graph='labels+time'.",
+                    UniquenessWarning,
+                )
+                k = informative
+            found = found.first(k)
+            if self.constraint_ == "subject":
+                graph = equal_group_weights(graph)
+                found = solve_per_subject(joint, graph, found)
+            penalties = joint.penalties(
+                Regression(found.maps, found.features, found.shared)
             )
-            k = informative
-        found = found.first(k)
-        self.constraint_ = self._constraint
-        if self.constraint_ == "subject":
-            graph = equal_group_weights(graph)
-            found = solve_per_subject(smoothers, graph, found, n_jobs=self.n_jobs)
-        parts = list(zip(smoothers, found.maps, found.features, strict=True))
-        covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
+        both = zip(found.features, penalties, strict=True)
+        covariances = [f.T @ f + penalty for f, penalty in both]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         whole = apply_graph(graph, found.template)
@@ -263,13 +318,171 @@ class GDM(GraphAligner):
         spread = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
         self.scale_ = common_scale(found.features, targets, mu, spread)
         signs = flip_signs(np.concatenate(found.features))
-        maps = [
-            m * (amplitude(f, target, mu) * self.scale_ * signs)
-            for (_, m, f), target in zip(parts, targets, strict=True)
-        ]
+        maps = self._scale_maps(found, joint.places, targets, signs)
         for basis in bases:
             basis.free_device_memory()
         return maps, found.template * signs
+
+    # -- places ------------------------------------------------------------------------
+
+    def _find_places(self, bases: list[SubjectBasis], graph: Graph) -> Places | None:
+        """Find the places of the subjects and their samples in these, if any."""
+        self._aligning_places = None
+        reason = ""
+        if self.place is None:
+            reason = "place=None"
+        elif graph.matrix is not None:
+            reason = "a graph of weights between samples has no places"
+        elif not all(b.is_linear for b in bases):
+            reason = "only linear kernels have places"
+        elif all(b.place_samples is not None for b in bases):  # of half the samples
+            self._aligning_places = [np.asarray(b.place_samples) for b in bases]
+            n = self._aligning_places[0].shape[1]
+            return Places(n, [None] * len(bases), "as of all samples")
+        elif any(b._narrow is None and b._data is None for b in bases):
+            reason = "the samples of the subjects are not at hand"
+        else:
+            found = find_places(self.place, bases, owner=self._owner)
+            if isinstance(found, Places):
+                self._aligning_places = map_subjects(
+                    lambda basis, matrix: basis.in_places(matrix),
+                    *(bases, found.matrices),
+                    n_jobs=self.n_jobs,
+                    threads_only=True,
+                )
+                return found
+            reason = found
+        problem = unconnected_message(graph)
+        if problem:
+            raise InputError(problem)
+        self.place_ = Placement(what=reason)
+        return None
+
+    def _choose_ridges(
+        self,
+        bases: list[SubjectBasis],
+        places: Places | None,
+        graph: Graph,
+        k: int,
+        each: Any,
+    ) -> JointRidge:
+        """Choose the ridges of the subjects and of the shared map of places."""
+        n, Z = len(bases), self._aligning_places
+        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
+            self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
+        )
+        ridge, gain = self.place_shrinkage, None
+        of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
+        asked = places is not None and isinstance(ridge, str)
+        apart = unconnected_message(graph)
+        needed = asked and bool(apart)
+        if graph.groups and (of_film or asked):
+            choice = choose_by_agreement(
+                map_subjects(smoother_of, bases, [1.0] * n, threads_only=True),
+                Z if asked else None,
+                graph,
+                min(k, MOST_FEATURES),
+                runs=runs_of(bases),
+                rho=None if of_film else self.shrinkage_[0],
+                fixed=self.shrinkage_by_ == "given",
+                needed=needed,
+                per_subject=self.constraint_ == "subject",
+                over_subjects=each,
+            )
+            if choice is None and needed:
+                choice = Choice(max(1.0, *self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
+            if choice is not None:
+                gain = choice.gain if np.isfinite(choice.gain) else None
+                if self.shrinkage_by_ != "given" and (
+                    of_film or np.isfinite(choice.place)
+                ):
+                    self.shrinkage_ = [choice.rho] * n
+                    self.shrinkage_by_ = "agreement"
+                ridge = choice.place if asked else ridge
+        strength = np.inf if places is None or isinstance(ridge, str) else float(ridge)
+        if apart and not np.isfinite(strength):
+            raise InputError(apart)
+        if apart and places is not None:
+            warn_user(
+                f"{apart.split('. ')[0]}: only the {places.n_places} places "
+                f"({places.what}) tie them, by the map that all subjects share.",
+                SeparateSubjectsWarning,
+            )
+        if places is not None:
+            self.place_ = Placement(
+                ridge=strength if np.isfinite(strength) else None,
+                n_places=places.n_places,
+                what=places.what,
+                gain=gain,
+                names=places.names,
+                frame="" if places.frame is None else str(places.frame),
+            )
+            self._aligning_matrices = places.matrices
+        smoothers = map_subjects(
+            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
+        )
+        unit = place_unit(Z) if Z is not None else 1.0
+        return JointRidge(smoothers, Z, strength * unit, over_subjects=each)
+
+    def _scale_maps(
+        self, found: Any, Z: list[Matrix] | None, targets: list[Matrix], signs: Matrix
+    ) -> list[Matrix]:
+        """Scale maps, and the shared one, to the spread that is asked for."""
+        mu = found.eigenvalues
+        sizes = [
+            amplitude(f, t, mu) for f, t in zip(found.features, targets, strict=True)
+        ]
+        maps = list(found.maps)
+        self.shared_, self.shared_amplitude_ = None, 1.0
+        if found.shared is not None and Z is not None:
+            self.shared_ = found.shared * signs
+            linked = [i for i, target in enumerate(targets) if target.any()]
+            alone = [amplitude(Z[i] @ found.shared, targets[i], mu) for i in linked]
+            self.shared_amplitude_ = float(np.exp(np.mean(np.log(alone))))
+            for i in set(range(len(maps))) - set(linked):
+                # nothing is known of its deviation
+                maps[i], sizes[i] = np.zeros_like(maps[i]), self.shared_amplitude_
+        self._amplitudes = sizes
+        return [
+            m * (size * self.scale_ * signs)
+            for m, size in zip(maps, sizes, strict=True)
+        ]
+
+    def _set_solution(
+        self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
+    ) -> None:
+        super()._set_solution(bases, solution, spaces)
+        if self.shared_ is None or self._aligning_places is None:
+            self._aligning_places = None
+            return
+        for i, own in enumerate(self.maps_):
+            own.place = PlacePart(
+                self._aligning_matrices[i],
+                self._aligning_places[i],
+                self.shared_ * (self._amplitudes[i] * self.scale_),
+                in_voxels=bases[i].place_samples is None,
+            )
+
+    @property
+    def shared_map_(self) -> SharedMap:
+        """The map for anyone in the space of the model, without aligning data."""
+        check_is_fitted(self, "maps_")
+        if self.shared_ is None:
+            raise AttributeError(f"This model has no shared map. {self.place_}")
+        weights = self.shared_ * (self.shared_amplitude_ * self.scale_)
+        scaled = bool(self.standardize)
+        return SharedMap(weights, self.place_, scaled=scaled, place=self.place)
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def _join_new(self, basis: SubjectBasis, y: Any, edges: Any = None) -> Joined:
+        if self.shared_ is None:
+            return super()._join_new(basis, y, edges)
+        target = np.zeros((basis.n_samples, self.n_components_))
+        if not (y is None and edges is None and not self.joined_by_row_):
+            target = edges_of_new(self, basis, y, edges, needed=False)[1]
+        matrix = self.place_.places().of_new(basis, self.place)
+        return regress_new(basis, target, self, (matrix, basis.in_places(matrix)))
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
         return regress_new(basis, target, self)

@@ -126,7 +126,6 @@ def make_graph(
         )
     if ridge:
         made = weigh_groups(made, "none")
-    _check_connected(made)
     return made, by_row
 
 
@@ -172,20 +171,30 @@ def _named_graph(
     return (time if labels is None else label_graph(labels, **of_labels) + time), by_row
 
 
-def _check_connected(graph: Graph) -> None:
-    """Refuse a graph that leaves subjects without a tie to the others."""
+def unconnected_message(graph: Graph) -> str:
+    """Say which subjects no edge of the graph ties to the others; empty if none."""
     unconnected = graph.unconnected_subjects()
     if unconnected:
         named = ", ".join(f"X[{i}]" for i in unconnected)
-        raise InputError(
+        return (
             f"No sample of {named} has an edge to another subject in the graph, so "
             "nothing ties its map to the others. Check its labels, or leave it out."
         )
     groups = graph.subject_groups()
     if len(groups) > 1:
         apart = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups[:4]]
-        raise InputError(
+        return (
             f"The subjects fall into {len(groups)} groups without an edge between "
             f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
             "Check the labels or ids, or align the groups apart."
         )
+    return ""
+
+
+def is_incomplete(graph: Graph) -> bool:
+    """Whether a subject lacks a group that links others, such as a time point."""
+    term = graph.groups[-1]
+    linking = np.flatnonzero(term.affinity.diagonal() != 0)
+    return any(
+        np.setdiff1d(linking, term.codes[rows]).size > 0 for rows in graph.slices()
+    )

@@ -24,6 +24,7 @@ from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
 from brainweave.aligners.gdm.strength import smoother_of
+from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import Graph, GroupTerm, equal_group_weights
@@ -37,6 +38,7 @@ class Joined(NamedTuple):
     map: Matrix
     n_determined: int
     history: list[float] | None = None
+    place: PlacePart | None = None
 
 
 def report_undetermined(name: str, n_determined: int, n_informative: int) -> None:
@@ -80,6 +82,14 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
         return []
     if not is_named(model.graph, "labels+time"):
         known = _row_numbers(model, n) if y is None else y
+        if (
+            is_named(model.graph, "time")
+            and getattr(model, "shared_", None) is not None
+        ):
+            # places tie who saw other things than all others
+            names = set(graph.groups[0].names)
+            listed = as_label_list(known, "ids of y")
+            known = [i if i in names else None for i in listed]
         return [encode_new_labels(known, term.names) for term in graph.groups]
     labels, ids = (None, None) if y is None else split_labels_and_ids(y)
     if labels is not None and ids is None and model.joined_by_row_:
@@ -117,9 +127,12 @@ def _row_numbers(model: Any, n_samples: int) -> Any:
 
 
 def edges_of_new(
-    model: Any, basis: SubjectBasis, y: Any, edges: Any = None
+    model: Any, basis: SubjectBasis, y: Any, edges: Any = None, *, needed: bool = True
 ) -> tuple[Any, Matrix]:
-    """Return D - G among new samples, and G to the model's times their features."""
+    """Return D - G among new samples, and G to the model's times their features.
+
+    If edges are ``needed``, a subject without any is refused.
+    """
     graph, n = model.graph_, basis.n_samples
     codes = _groups_of_new(model, n, y, edges)
     embedding = getattr(model, "embedding_", None)
@@ -146,7 +159,7 @@ def edges_of_new(
         degrees += Z @ (term.affinity @ (term.counts + new.counts))
         target += Z @ (term.affinity @ sums)
         among_new = among_new + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
-    if not target.any():
+    if needed and not target.any():
         raise InputError(
             f"No sample of {basis.name} has an edge to an aligning sample; its map "
             "cannot be learned. Pass the labels of its samples as y."
@@ -157,16 +170,36 @@ def edges_of_new(
 # -- its map ---------------------------------------------------------------------------
 
 
-def regress_new(basis: SubjectBasis, target: Matrix, model: Any) -> Joined:
-    """Regress the target on the new samples, with a ridge; scale as the model does."""
+def regress_new(
+    basis: SubjectBasis, target: Matrix, model: Any, places: Any = None
+) -> Joined:
+    """Regress the target on the new samples, with a ridge; scale as the model does.
+
+    With ``places``, the matrix and the samples in places, what is regressed is what the
+    shared map leaves of the target; samples without edges tell nothing of that.
+    """
     # where subjects were given strengths of their own, what lies in their middle
     rhos = sorted(model.shrinkage_)
     rho = rhos[0] if rhos[0] == rhos[-1] else float(np.exp(np.mean(np.log(rhos))))
-    mixing, features = smoother_of(basis, rho).regress(target)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
-    scale = amplitude(features, target, model.eigenvalues_) * model.scale_
-    return Joined(mixing * scale, int((values > UNDETERMINED * size).sum()))
+    n_determined = int((values > UNDETERMINED * size).sum())
+    if places is None:
+        mixing, features = smoother_of(basis, rho).regress(target)
+        scale = amplitude(features, target, model.eigenvalues_) * model.scale_
+        return Joined(mixing * scale, n_determined)
+    matrix, Z = places
+    known, linked = Z @ model.shared_, np.asarray(target.any(axis=1))
+    if not linked.any():
+        scale = model.shared_amplitude_ * model.scale_
+        part = PlacePart(matrix, Z, model.shared_ * scale)
+        return Joined(np.zeros_like(target), 0, place=part)
+    centred = target - target[linked].mean(axis=0)
+    left = np.where(linked[:, None], centred - known, 0.0)
+    mixing, features = smoother_of(basis, rho).regress(left)
+    scale = amplitude(features + known, target, model.eigenvalues_) * model.scale_
+    part = PlacePart(matrix, Z, model.shared_ * scale)
+    return Joined(mixing * scale, n_determined, place=part)
 
 
 def join_by_descent(

@@ -20,7 +20,7 @@ Few rounds are better than many: the closed form ties subjects who share little,
 optimum drifts from that towards what each group of them shares (docs/gdm.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -29,9 +29,9 @@ import scipy.sparse
 
 from brainweave._core.arrays import Matrix, is_torch, to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.gdm.eigenproblem import Problem, apply_graph
-from brainweave.aligners.gdm.smoother import DeviceSmoother, GramSmoother, Smoother
+from brainweave.aligners.gdm.joint import JointRidge, Regression
+from brainweave.aligners.gdm.smoother import DeviceSmoother, GramSmoother
 from brainweave.aligners.gdm.solution import Solution
 from brainweave.basis.linalg import signed_factor, smallest_of_operator
 from brainweave.graphs.builders import Graph
@@ -45,33 +45,29 @@ ROUNDS = 10  # chosen on simulated studies that docs/gdm.md does not report
 
 
 def solve_shrinkage(
-    smoothers: Sequence[Smoother],
-    graph: Graph,
-    k: int,
-    *,
-    route: str = "auto",
-    n_jobs: int | None = None,
+    joint: JointRidge, graph: Graph, k: int, *, route: str = "auto"
 ) -> Solution:
     """Find the k leading components; fewer where fewer gain from the edges.
 
     No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``: the features
-    of other samples are their centred kernel to the aligning samples, times this.
+    of other samples are their centred kernel to the aligning samples, times this; and,
+    with places, their samples in these times the shared map.
     """
-    with subject_threads(len(smoothers), n_jobs, share_cores=True) as over_subjects:
-        problem = _Problem(smoothers, graph, over_subjects)
-        chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
-        mu, targets = getattr(problem, f"_{chosen}")(k + 1)
-        scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
-        used = min(k, int((mu > 1e-12 * scale).sum()))
-        if not used:
-            raise InputError(
-                "No component gains from the edges of the graph: all its weights are "
-                "negative, or none joins samples that differ."
-            )
-        found = over_subjects(lambda s, B: s.regress(B[:, :used]), smoothers, targets)
-    mixing, features = map(list, zip(*found, strict=True))
-    template = np.concatenate(features) / mu[:used]
-    return Solution(mu, mu, scale, mixing, features, template, chosen)
+    problem = _Problem(joint, graph)
+    chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
+    mu, targets = getattr(problem, f"_{chosen}")(k + 1)
+    scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
+    used = min(k, int((mu > 1e-12 * scale).sum()))
+    if not used:
+        raise InputError(
+            "No component gains from the edges of the graph: all its weights are "
+            "negative, or none joins samples that differ."
+        )
+    found = joint.regress([target[:, :used] for target in targets])
+    template = np.concatenate(found.features) / mu[:used]
+    return Solution(
+        mu, mu, scale, found.mixings, found.features, template, chosen, found.shared
+    )
 
 
 def _choose(graph: Graph, k: int, few: int) -> str:
@@ -94,17 +90,10 @@ def _is_positive(graph: Graph) -> bool:
 class _Problem:
     """The routes; each returns mu and, per subject, the right-hand sides of its map."""
 
-    def __init__(
-        self,
-        smoothers: Sequence[Smoother],
-        graph: Graph,
-        over_subjects: Callable[..., list[Any]],
-    ) -> None:
-        self.smoothers, self.graph = smoothers, graph
-        self.over_subjects, self.rows = over_subjects, graph.slices()
-        kinds = {type(smoother) for smoother in smoothers}
-        self.on_device = kinds == {DeviceSmoother}
-        self.few_groups = FEW_ON_DEVICE if self.on_device else FEW_GROUPS
+    def __init__(self, joint: JointRidge, graph: Graph) -> None:
+        self.joint, self.graph, self.rows = joint, graph, graph.slices()
+        kinds = {type(smoother) for smoother in joint.smoothers}
+        self.few_groups = FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
         if kinds == {GramSmoother}:  # all by one inverse of its samples' size
             most = min(MANY_GROUPS, *graph.lengths)
             self.few_groups = max(FEW_GROUPS, most)
@@ -123,16 +112,7 @@ class _Problem:
 
     def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
         U, signs = self._columns()
-        if self.on_device:  # one after the other: there is room for one sum
-            P: Any = 0
-            for smoother, u in zip(self.smoothers, U, strict=True):
-                P = smoother.quadratic_form(u) + P
-        else:
-            P = sum(
-                self.over_subjects(
-                    lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
-                )
-            )
+        P = self.joint.quadratic_form(U, of=self.graph)
         P = (P + P.T) / 2
         if (signs > 0).all():
             mu, q = self._largest(P, k)
@@ -146,7 +126,8 @@ class _Problem:
 
     def _largest(self, P: Any, k: int) -> tuple[Matrix, Matrix]:
         if is_torch(P):
-            values, vectors = cast(DeviceSmoother, self.smoothers[0]).device.eigh(P)
+            device = cast(DeviceSmoother, self.joint.smoothers[0]).device
+            values, vectors = device.eigh(P)
             return values[:k], to_numpy(vectors[:, :k])
         values, vectors = np.linalg.eigh((P + P.T) / 2)
         return values[::-1][:k], vectors[:, ::-1][:, :k]
@@ -157,11 +138,8 @@ class _Problem:
 
         def minus_P(x: Matrix) -> Matrix:
             columns = x.reshape(size, -1)
-            total = sum(
-                self.over_subjects(
-                    lambda s, u: u.T @ s.smooth(u @ columns), self.smoothers, U
-                )
-            )
+            smooth = self.joint.smooth([u @ columns for u in U])
+            total = sum(u.T @ f for u, f in zip(U, smooth, strict=True))
             return -np.asarray(total).reshape(x.shape)
 
         values, q = smallest_of_operator(minus_P, size, min(k, size))
@@ -170,7 +148,9 @@ class _Problem:
 
     def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
         """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
-        roots = self.over_subjects(lambda s: s.root[0] * s.root[1], self.smoothers)
+        roots = self.joint.over_subjects(
+            lambda s: s.root[0] * s.root[1], self.joint.smoothers
+        )
         whole = Problem(roots, self.graph, np.zeros(self.graph.n_samples))
         size = whole.size
         values, vectors = smallest_of_operator(whole.apply, size, min(k, size))
@@ -226,38 +206,28 @@ def _multiply_each(U: list[Any], c: Matrix) -> list[Matrix]:
 # -- features of unit covariance in every subject --------------------------------------
 
 
-def solve_per_subject(
-    smoothers: Sequence[Smoother],
-    graph: Graph,
-    start: Solution,
-    *,
-    n_jobs: int | None = None,
-) -> Solution:
+def solve_per_subject(joint: JointRidge, graph: Graph, start: Solution) -> Solution:
     """Ascend from the closed form; return the regressions on the template at the end.
 
     The groups of the graph should have equal weights (see ``equal_group_weights``),
     also time ids: the target of a sample is then the mean over who saw it. ``start`` is
     that of a graph in which an id counts by how many saw it. The eigenvalues are the
-    mean squares of the features.
+    root mean squares of the features: what the ridge leaves of unit variance.
     """
-    Y, history = ascend(smoothers, graph, start, n_jobs=n_jobs)
+    Y, history = ascend(joint, graph, start)
     targets = apply_graph(graph, np.concatenate(Y))
-    found = map_subjects(
-        lambda s, rows: s.regress(targets[rows]),
-        smoothers,
-        graph.slices(),
-        n_jobs=n_jobs,
-        threads_only=True,
-    )
+    found = joint.regress([targets[rows] for rows in graph.slices()])
     # any common rotation has the same objective: take the axes of agreement
-    total = np.sum([f.T @ f for _, f in found], axis=0) / graph.n_samples
+    total = np.sum([f.T @ f for f in found.features], axis=0) / graph.n_samples
     values, axes = np.linalg.eigh((total + total.T) / 2)
     axes = axes[:, ::-1]
+    found = found.turned(axes)
     return replace(
         start,
-        eigenvalues=np.maximum(values[::-1], 0),
-        maps=[mixing @ axes for mixing, _ in found],
-        features=[features @ axes for _, features in found],
+        eigenvalues=np.sqrt(np.maximum(values[::-1], 0)),
+        maps=found.mixings,
+        features=found.features,
+        shared=found.shared,
         template=np.concatenate(Y) @ axes,
         route=f"{start.route}, subject",
         history=history,
@@ -265,58 +235,53 @@ def solve_per_subject(
 
 
 def ascend(
-    smoothers: Sequence[Smoother],
+    joint: JointRidge,
     graph: Graph,
     start: Solution,
     *,
     max_iter: int = ROUNDS,
     tol: float = 1e-6,
-    n_jobs: int | None = None,
 ) -> tuple[list[Matrix], list[float]]:
     """Return features with ``W_i^T (Phi_i Phi_i^T + g_i) W_i = I`` in every subject.
 
     And the objective ``tr(Y G Y^T)`` after each round. The features of ``start`` are
-    whitened first.
+    whitened first. A round regresses all subjects on their targets, to which ``lift``
+    times where they are is added, and whitens the features: of one subject, this is the
+    map that agrees best with the target under the constraint. Directions that a target
+    does not have stay zero, which loses nothing of the objective. With places the
+    shared map is estimated anew in every round.
     """
     rows, lift = graph.slices(), _lift_to_convex(graph)
     history: list[float] = []
-    with subject_threads(len(smoothers), n_jobs, share_cores=True) as over_subjects:
-        white = over_subjects(whiten, smoothers, start.maps, start.features)
-        while True:
-            Y = np.concatenate([features for _, features in white])
-            targets = apply_graph(graph, Y)
-            history.append(float((Y * targets).sum()))
-            rise = history[-1] - history[-2] if len(history) > 1 else np.inf
-            if len(history) > max_iter or rise <= tol * abs(history[-1]):
-                return [features for _, features in white], history
-            white = over_subjects(
-                lambda s, B, at: best_map(s, B, lift, *at),
-                smoothers,
-                [targets[own] for own in rows],
-                white,
+    now = _whiten(joint, Regression(start.maps, start.features, start.shared))
+    while True:
+        Y = np.concatenate(now[1])
+        targets = apply_graph(graph, Y)
+        history.append(float((Y * targets).sum()))
+        rise = history[-1] - history[-2] if len(history) > 1 else np.inf
+        if len(history) > max_iter or rise <= tol * abs(history[-1]):
+            return now[1], history
+        new = joint.regress([targets[own] for own in rows])
+        if lift:
+            new = new._replace(
+                mixings=[
+                    m + lift * at for m, at in zip(new.mixings, now[0], strict=True)
+                ],
+                features=[
+                    f + lift * at for f, at in zip(new.features, now[1], strict=True)
+                ],
             )
+        now = _whiten(joint, new)
 
 
-def best_map(
-    smoother: Smoother, target: Matrix, lift: float, mixing: Matrix, features: Matrix
-) -> tuple[Matrix, Matrix]:
-    """Return the mixing that agrees best with a target under the constraint.
-
-    And its features. It is the ridge regression on the target, whitened; ``lift`` times
-    the mixing where it is now is added to it. Directions that the target does not have
-    stay zero, which loses nothing of the objective.
-    """
-    new, Y = smoother.regress(target)
-    return whiten(smoother, new + lift * mixing, Y + lift * features)
-
-
-def whiten(
-    smoother: Smoother, mixing: Matrix, features: Matrix
-) -> tuple[Matrix, Matrix]:
-    """Scale a mixing so that ``W^T (Phi Phi^T + g) W = I``, nearest to what it is."""
-    Y = features
-    root = _inverse_root(Y.T @ Y + smoother.strength * (mixing.T @ Y))
-    return mixing @ root, Y @ root
+def _whiten(joint: JointRidge, found: Regression) -> tuple[list[Matrix], list[Matrix]]:
+    """Scale maps so that features and penalties are I together, nearest to what is."""
+    roots = [
+        _inverse_root(f.T @ f + penalty)
+        for f, penalty in zip(found.features, joint.penalties(found), strict=True)
+    ]
+    pairs = list(zip(found.mixings, found.features, roots, strict=True))
+    return [m @ root for m, _, root in pairs], [f @ root for _, f, root in pairs]
 
 
 def _inverse_root(matrix: Matrix) -> Matrix:

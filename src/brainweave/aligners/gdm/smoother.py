@@ -61,6 +61,14 @@ class Smoother(ABC):
     def subset(self, rows: Codes) -> "Smoother":
         """Return the smoother of some of the samples, centred again."""
 
+    def maps_between(self, to: Codes, of: Codes) -> Any:
+        """Return what turns mixings of some samples into features of others.
+
+        Up to a constant, for mixings that add up to zero.
+        """
+        cross = self.gram[np.ix_(to, of)]
+        return lambda mixing: cross @ mixing
+
     def at(self, rho: float) -> "Smoother":
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
@@ -81,6 +89,15 @@ class Smoother(ABC):
     def quadratic_form(self, U: Any) -> Any:
         """Return ``U^T S U`` for sparse U."""
         return np.asarray(U.T @ self.smooth(U))
+
+    def residual(self, B: Any) -> Matrix:
+        """Return ``A B``, what the smoother leaves of B: ``A = I - S``."""
+        return np.asarray(self.strength * self._solve(_centred(B)))
+
+    def place_forms(self, Z: Matrix, U: Any = None) -> tuple[Matrix, Any]:
+        """Return ``Z^T A Z`` for centred Z, and ``Z^T A U`` if U is given."""
+        left = self.residual(Z)
+        return Z.T @ left, None if U is None else np.asarray(U.T @ left).T
 
     @cached_property
     def root(self) -> tuple[Matrix, Matrix]:
@@ -196,6 +213,14 @@ class GramSmoother(Smoother):
             gram = (vectors * np.maximum(values, 0)) @ vectors.T
         return GramSmoother(gram, self.strength, name=self.name)
 
+    def place_forms(self, Z: Matrix, U: Any = None) -> tuple[Matrix, Any]:
+        T = _invert_lower(self._factor[0].T)
+        half = T @ Z
+        Q = self.strength * (half.T @ half)
+        if U is None:
+            return Q, None
+        return Q, self.strength * np.asarray(U.T @ (T.T @ half)).T
+
     @cached_property
     def _inverse_factor(self) -> Matrix:
         """The matrix T with ``(K + g)^-1 = T^T T``."""
@@ -225,14 +250,37 @@ class NarrowSmoother(Smoother):
         part = self.samples[rows]
         return NarrowSmoother(part - part.mean(axis=0), self.strength, name=self.name)
 
+    def at(self, rho: float) -> Smoother:
+        _ = self._square  # once, for all strengths
+        return super().at(rho)
+
+    def maps_between(self, to: Codes, of: Codes) -> Any:
+        there, here = self.samples[to], self.samples[of]
+        return lambda mixing: there @ (here.T @ mixing)
+
+    @cached_property
+    def _square(self) -> Matrix:
+        return np.asarray(self.samples.T @ self.samples)
+
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(self.samples.T @ self.samples, self.strength)
+        return self._cholesky(self._square, self.strength)
+
+    def place_forms(self, Z: Matrix, U: Any = None) -> tuple[Matrix, Any]:
+        if Z is not self.samples:
+            return super().place_forms(Z, U)
+        T = _invert_lower(self._factor[0].T)  # all in voxels, where these are places
+        g, inverse = self.strength, T.T @ T
+        Q = -(g**2) * inverse
+        Q[np.diag_indices_from(Q)] += g
+        if U is None:
+            return Q, None
+        return Q, g * (inverse @ np.asarray(U.T @ self.samples).T)
 
     @cached_property
     def _bare_factor(self) -> Any:
         """The factor without a ridge, but for what rounding needs."""
-        square = self.samples.T @ self.samples
+        square = self._square
         least = 4 * len(square) * np.finfo(np.float64).eps
         return self._cholesky(square, least * float(square.diagonal().sum()))
 

@@ -19,6 +19,7 @@ class Solution:
     features: list[Matrix]  # of the aligning samples of each subject
     template: Matrix  # (n_samples, K): times edges, what a new subject is fitted to
     route: str
+    shared: Matrix | None = None  # (n_places, K): the shared map, with places
     history: list[float] | None = None  # the objective after each round, if any
 
     def n_informative(self, k: int) -> int:
@@ -39,6 +40,7 @@ class Solution:
             maps=[m[:, :k] for m in self.maps],
             features=[f[:, :k] for f in self.features],
             template=self.template[:, :k],
+            shared=None if self.shared is None else self.shared[:, :k],
         )
 
 

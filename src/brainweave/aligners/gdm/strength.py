@@ -55,6 +55,12 @@ def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
     return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
 
 
+def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
+    """Return the runs of the samples of each subject, if all are known."""
+    runs = [basis.runs for basis in bases]
+    return None if any(own is None for own in runs) else runs
+
+
 def choose_strengths(
     shrinkage: Any,
     bases: Sequence[SubjectBasis],

@@ -25,8 +25,8 @@ from brainweave.aligners.piecewise.piecewise import (
     PiecewiseAligner,
     places_per_subject,
     take_maps,
-    voxel_positions,
 )
+from brainweave.basis.places import is_atlas, labels_at
 
 Labels = NDArray[Any]
 
@@ -282,31 +282,11 @@ def parcel_labels(
             f"parcels of {owner} must be a label per voxel, an array per subject, "
             f"or an atlas image; got {parcels!r}. Load a file by nibabel.load(path)."
         )
-    if hasattr(parcels, "affine") and hasattr(parcels, "dataobj"):
+    if is_atlas(parcels):
         return [labels_at(parcels, s, f"X[{i}]") for i, s in enumerate(spaces)]
     return places_per_subject(
         "parcels", parcels, n_voxels, "one label", ndim=1, owner=owner
     )
-
-
-def labels_at(atlas: Any, space: Any, name: str) -> Labels:
-    """Look up the label of an atlas at the position of each voxel of a volume."""
-    remedy = "An atlas image needs a Study of volumes; or pass a label per voxel."
-    here = voxel_positions(space, name, remedy)
-    volume = np.asarray(atlas.dataobj)
-    volume = volume[..., 0] if volume.ndim == 4 and volume.shape[3] == 1 else volume
-    if volume.ndim != 3:
-        raise InputError(
-            f"The atlas has shape {volume.shape}; parcels need one label per voxel. "
-            "Probabilistic atlases must be turned into labels first."
-        )
-    there = np.linalg.inv(np.asarray(atlas.affine, dtype=np.float64))
-    index = np.rint(here @ there[:3, :3].T + there[:3, 3]).astype(int)
-    inside = ((index >= 0) & (index < volume.shape)).all(axis=1)
-    labels = np.zeros(len(index), dtype=volume.dtype)
-    labels[inside] = volume[tuple(index[inside].T)]
-    whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
-    return labels.astype(np.int64) if whole else labels
 
 
 def _named(label: Any) -> bool:

@@ -88,14 +88,6 @@ def places_per_subject(
     return arrays
 
 
-def voxel_positions(space: Any, name: str, remedy: str) -> Positions:
-    """Return the positions of the voxels of a volume."""
-    mask, affine = getattr(space, "mask", None), getattr(space, "affine", None)
-    if mask is None or affine is None:
-        raise InputError(f"{name} does not know where its voxels are. {remedy}")
-    return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
-
-
 class Pieces(NamedTuple):
     """The pieces of the brain: their names, and per subject the voxels of each."""
 

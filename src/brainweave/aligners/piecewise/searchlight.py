@@ -31,8 +31,8 @@ from brainweave.aligners.piecewise.piecewise import (
     Positions,
     places_per_subject,
     take_maps,
-    voxel_positions,
 )
+from brainweave.basis.places import voxel_positions
 
 
 class SearchlightMap(WeightMap):

@@ -1,0 +1,332 @@
+r"""How strong the ridges are, judged by what subjects share on samples held out.
+
+Half of the aligning samples of every subject are held out (by run or time, with a
+border, as in ``alignment_check``); the others are fitted with candidates for the ridge
+of the deviations and that of the shared map of places; and what is judged is how far
+the features tell the held-out groups (time points, categories) apart across subjects.
+Then the halves change roles. Only Gram matrices and samples in places are needed.
+
+The criterion is the *distinctness* :math:`\mathrm{tr}(A^\top B) / |A B^\top|_F` of a
+subject's features A and the mean features B of the others, rows being groups: how much
+more alike matching rows are than rows at large. It is the root of the number of shared
+features where A = B has features of equal size, and about 0 for noise.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brainweave._core.arrays import Codes, Matrix
+from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave.aligners.check.held_out import (
+    encode_runs,
+    halves_of,
+    remove_trends,
+    rows_to_test,
+    select_samples,
+    stretches_of,
+)
+from brainweave.aligners.gdm.joint import JointRidge
+from brainweave.aligners.gdm.ridge import solve_per_subject, solve_shrinkage
+from brainweave.aligners.gdm.smoother import Smoother
+from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
+
+STEP = np.sqrt(10.0)
+#: Ridges that are compared, in units of mean eigenvalues.
+RIDGES = tuple(float(r) for r in 0.01 * STEP ** np.arange(8))  # .01 to 32
+PLACE_RIDGES = tuple(float(h) for h in 0.001 * STEP ** np.arange(8))  # .001 to 3.2
+START = RIDGES.index(min(RIDGES, key=lambda r: abs(np.log(r / 0.3))))
+START_PLACE = 4  # .1
+MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
+MOST_FEATURES = 20  # that are judged, where their number is to be found
+MOST_PLACES = 200  # directions of the places that are judged, the leading ones
+FEWEST = 3  # aligning samples of a subject in a half
+CLEAR = 2.0  # standard errors by which places must be better than none,
+CLEARLY_MORE = 1.04  # and the least ratio of both
+
+
+class Choice(NamedTuple):
+    """What was chosen: the ridge of deviations, and that of the shared map."""
+
+    rho: float
+    place: float  # infinite: no place
+    gain: float  # of places over none, in standard errors; nan if not compared
+
+
+def choose_by_agreement(
+    smoothers: Sequence[Smoother],
+    places: Sequence[Matrix] | None,
+    graph: Graph,
+    k: int,
+    *,
+    runs: list[Any] | None = None,
+    rho: float | None = None,
+    fixed: bool = False,
+    needed: bool = False,
+    per_subject: bool = False,
+    over_subjects: Callable[..., list[Any]],
+) -> Choice | None:
+    """Choose the ridges; None where no half of the samples can be held out.
+
+    Parameters
+    ----------
+    smoothers, places
+        Of all samples of each subject; places None: the ridge alone is chosen.
+    graph : Graph
+        Of groups.
+    k : int
+        How many features are judged.
+    runs : list of array-like, optional
+        The run of each sample of each subject.
+    rho : float, optional
+        The ridge without places, if it is known; also with places if ``fixed``.
+    needed : bool, default=False
+        Whether places must be used: nothing else ties the subjects.
+    per_subject : bool, default=False
+        Whether the model has one constraint per subject.
+    """
+    n = len(smoothers)
+    chosen = np.unique(np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int))
+    try:
+        halves = _Halves(
+            [smoothers[i] for i in chosen],
+            None if places is None else [places[i] for i in chosen],
+            _of_subjects(graph, chosen),
+            k=k,
+            runs=None if runs is None else [runs[i] for i in chosen],
+            per_subject=per_subject,
+            over_subjects=over_subjects,
+        )
+        if rho is None:
+            best, without = _climb(
+                lambda at: halves.judge(RIDGES[at[0]], np.inf), (START,), (len(RIDGES),)
+            )
+            rho = RIDGES[best[0]]
+        elif places is not None:
+            without = halves.judge(rho, np.inf)
+        if places is None:
+            return Choice(rho, np.inf, np.nan)
+        ridges = [rho] if fixed else [rho, *(r for r in RIDGES if r > 1.5 * rho)]
+        at, with_places = _climb(
+            lambda at: halves.judge(ridges[at[0]], PLACE_RIDGES[at[1]]),
+            (min(2, len(ridges) - 1), START_PLACE),
+            (len(ridges), len(PLACE_RIDGES)),
+        )
+    except BrainweaveError:
+        return None
+    gain = _standard_errors(with_places - without)
+    more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
+    if (gain > CLEAR and more) or needed:
+        return Choice(ridges[at[0]], PLACE_RIDGES[at[1]], gain)
+    return Choice(rho, np.inf, gain)
+
+
+def _climb(
+    judge: Callable[[tuple[int, ...]], Matrix],
+    start: tuple[int, ...],
+    shape: tuple[int, ...],
+) -> tuple[tuple[int, ...], Matrix]:
+    """Return the best place of a grid by steps to better neighbours, and its scores."""
+    known = {start: judge(start)}
+    best = start
+    while True:
+        around = [
+            tuple(np.add(best, step).tolist())
+            for axis in range(len(shape))
+            for step in (np.eye(len(shape), dtype=int)[axis] * sign for sign in (1, -1))
+        ]
+        inside = [
+            a for a in around if all(0 <= i < n for i, n in zip(a, shape, strict=True))
+        ]
+        for at in inside:
+            if at not in known:
+                known[at] = judge(at)
+        top = max(known, key=lambda at: float(np.nanmean(known[at])))
+        if top == best:
+            return best, known[best]
+        best = top
+
+
+def _standard_errors(gains: Matrix) -> float:
+    """Return the mean over subjects (columns) of the gains in standard errors."""
+    own = gains.ravel()
+    if gains.shape[1] > 2:
+        own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
+    own = own[~np.isnan(own)]
+    error = float(own.std(ddof=1) / np.sqrt(own.size))
+    return float(own.mean()) / max(error, 1e-12)
+
+
+def _of_subjects(graph: Graph, chosen: Any) -> Graph:
+    every = [
+        np.arange(n) if i in chosen else np.arange(0)
+        for i, n in enumerate(graph.lengths)
+    ]
+    part = select_samples(graph, every)
+    return Graph(tuple(graph.lengths[i] for i in chosen), part.groups, part.matrix)
+
+
+class _Halves:
+    """Both halves of the aligning samples: what is fitted, and what judges it."""
+
+    def __init__(
+        self,
+        smoothers: list[Smoother],
+        places: list[Matrix] | None,
+        graph: Graph,
+        *,
+        k: int,
+        runs: list[Any] | None,
+        per_subject: bool,
+        over_subjects: Callable[..., list[Any]],
+    ) -> None:
+        term = graph.groups[0]
+        codes = [term.codes[rows] for rows in graph.slices()]
+        known = None if runs is None else encode_runs(runs)
+        in_second = halves_of(codes, known)
+        of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
+        self.folds = []
+        for held in (True, False):
+            each = enumerate(zip(smoothers, in_second, codes, of_run, strict=True))
+            # who saw no more than one half takes part in the other fold alone
+            fold = {
+                i: _FoldOfSubject(s, h != held, c, r)
+                for i, (s, h, c, r) in each
+                if (h != held).sum() >= FEWEST
+            }
+            if len(fold) < 2:
+                raise InputError("Too few subjects have samples in both halves.")
+            rows = [
+                fold[i].aligning if i in fold else np.arange(0)
+                for i in range(len(codes))
+            ]
+            part = select_samples(graph, rows)
+            lengths = tuple(len(one.aligning) for one in fold.values())
+            self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
+        self.k, self.over_subjects, self.n_groups = k, over_subjects, len(term.names)
+        self.n_subjects, self.per_subject = len(codes), per_subject
+        self.places, self.unit = None, np.inf
+        if places is not None:
+            self.places, self.unit = _leading(places), place_unit(places)
+        self._fitted: dict[tuple[int, float], JointRidge] = {}
+
+    def judge(self, rho: float, place: float) -> Matrix:
+        """Return the distinctness of each fold (rows) and subject (columns)."""
+        return np.array([self._judge(i, rho, place) for i in range(len(self.folds))])
+
+    def _judge(self, number: int, rho: float, place: float) -> Matrix:
+        fold, graph = self.folds[number]
+        joint = self._joint(number, rho, place)
+        found = solve_shrinkage(joint, graph, self.k)
+        if self.per_subject:
+            found = found.first(found.template.shape[1])
+            found = solve_per_subject(joint, equal_group_weights(graph), found)
+        mu = found.eigenvalues[: found.template.shape[1]]
+
+        def held_out(i: int, mixing: Matrix) -> Matrix:
+            one = fold[i]
+            features = one.features(mixing)
+            if self.places is not None and found.shared is not None:
+                features = features + self.places[i][one.tested] @ found.shared
+            return one.group_means(features, mu, self.n_groups)
+
+        means = self.over_subjects(held_out, list(fold), found.maps)
+        scores = np.full(self.n_subjects, np.nan)
+        scores[list(fold)] = distinctness(means)
+        return scores
+
+    def _joint(self, number: int, rho: float, place: float) -> JointRidge:
+        """Return the ridges to fit; what does not depend on the place's is kept."""
+        fold, _ = self.folds[number]
+        if self.places is None or not np.isfinite(place):
+            smoothers = [one.smoother.at(rho) for one in fold.values()]
+            return JointRidge(smoothers, over_subjects=self.over_subjects)
+        strength = place * self.unit
+        if (number, rho) not in self._fitted:
+            own = [self.places[i][one.aligning] for i, one in fold.items()]
+            self._fitted[number, rho] = JointRidge(
+                [one.smoother.at(rho) for one in fold.values()],
+                [Z - Z.mean(axis=0) for Z in own],
+                strength,
+                over_subjects=self.over_subjects,
+            )
+        return self._fitted[number, rho].at(strength)
+
+
+class _FoldOfSubject:
+    """One subject's samples of a fold."""
+
+    def __init__(
+        self, smoother: Smoother, aligns: Any, codes: Codes, runs: Codes
+    ) -> None:
+        self.aligning = np.flatnonzero(aligns)
+        rows = np.flatnonzero(~aligns)
+        self.tested = rows[rows_to_test(codes, rows, runs)]
+        self.codes = codes[self.tested]
+        self.stretches = stretches_of(self.codes, runs[self.tested])
+        self.smoother = smoother.subset(self.aligning)
+        self.features = smoother.maps_between(self.tested, self.aligning)
+
+    def group_means(self, features: Matrix, mu: Matrix, n_groups: int) -> Matrix:
+        """Return the mean features of each group, scaled by mu; NaN without samples."""
+        if not self.tested.size:
+            return np.full((n_groups, len(mu)), np.nan)
+        features = remove_trends(features, self.tested, self.stretches)
+        spread = features.std(axis=0)
+        features *= np.where(spread > 0, mu / np.where(spread > 0, spread, 1), 0)
+        sums, counts = np.zeros((n_groups, len(mu))), np.zeros(n_groups)
+        known = self.codes != NO_GROUP
+        np.add.at(sums, self.codes[known], features[known])
+        np.add.at(counts, self.codes[known], 1)
+        return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
+
+
+def distinctness(means: list[Matrix]) -> list[float]:
+    """Return how much matching rows are more alike than others, for each subject.
+
+    Parameters
+    ----------
+    means : list of array of shape (n_groups, n_features)
+        Of each subject; rows of NaN for groups that it lacks.
+
+    Returns
+    -------
+    list of float
+        NaN for subjects without two groups that others have.
+
+    Examples
+    --------
+    >>> A = np.eye(4)
+    >>> [round(d, 6) for d in distinctness([A, A, A])]
+    [1.732051, 1.732051, 1.732051]
+    """
+    known = np.array([~np.isnan(m[:, 0]) for m in means])
+    filled = np.array([np.nan_to_num(m) for m in means])
+    total, counts = filled.sum(axis=0), known.sum(axis=0)
+    found = []
+    for own, has in zip(filled, known, strict=True):
+        rows = has & (counts > 1)
+        if rows.sum() < 2:
+            found.append(np.nan)
+            continue
+        A = own[rows]
+        B = (total[rows] - A) / (counts[rows] - 1)[:, None]
+        A, B = A - A.mean(axis=0), B - B.mean(axis=0)
+        size = np.sqrt(max(float(np.sum((A.T @ A) * (B.T @ B))), 0.0))
+        found.append(float((A * B).sum() / size) if size > 0 else 0.0)
+    return found
+
+
+def _leading(places: list[Matrix]) -> list[Matrix]:
+    """Return samples in the leading directions of the places, if there are many."""
+    if places[0].shape[1] <= MOST_PLACES:
+        return places
+    pooled = np.sum([Z.T @ Z for Z in places], axis=0)
+    directions = np.linalg.eigh(pooled)[1][:, -MOST_PLACES:]
+    return [Z @ directions for Z in places]
+
+
+def place_unit(places: Sequence[Matrix]) -> float:
+    """Return the unit of the shared map's ridge: mean eigenvalues, summed."""
+    return float(sum(np.einsum("ij,ij->", Z, Z) / len(Z) for Z in places))

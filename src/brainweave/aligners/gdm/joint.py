@@ -1,0 +1,182 @@
+r"""The ridge of all subjects together: a shared map of places, and deviations from it.
+
+With :math:`Z_i = X_i B_i` the samples of subject i in places that all subjects have
+(columns of zeros where it lacks one), its features are :math:`Y_i = X_i D_i + Z_i W_0`
+with the penalty :math:`\sum_i g_i |D_i|^2 + h |W_0|^2`. Let :math:`A_i = g_i (K_i +
+g_i)^{-1} = I - S_i`. For targets :math:`T_i` the shared map and the mixings of the
+deviations, :math:`D_i = X_i^\top m_i`, are
+
+.. math:: W_0 = (h + Q)^{-1} \sum_i Z_i^\top A_i T_i , \quad
+          Q = \sum_i Z_i^\top A_i Z_i , \quad
+          m_i = (K_i + g_i)^{-1} (T_i - Z_i W_0) ,
+
+and the smoother of all samples, in place of the :math:`S_i`, is :math:`I - A + A Z (h +
+Q)^{-1} Z^\top A`. Everything is a sum over subjects. Without places, or with an
+infinite h, every subject has a ridge of its own (docs/gdm.md).
+"""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from brainweave._core.arrays import Matrix, to_numpy
+from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
+
+
+class Regression(NamedTuple):
+    """Ridge regressions on targets, of all subjects."""
+
+    mixings: list[Matrix]  # (n_samples_i, K): the deviations, as mixtures of samples
+    features: list[Matrix]  # (n_samples_i, K)
+    shared: Matrix | None  # (n_places, K): the map of places; None without
+
+    def turned(self, axes: Matrix) -> "Regression":
+        """Return the same with other axes of the shared space, (K, K')."""
+        shared = None if self.shared is None else self.shared @ axes
+        return Regression(
+            [m @ axes for m in self.mixings], [f @ axes for f in self.features], shared
+        )
+
+
+def _one_by_one(function: Callable[..., Any], *lists: Any) -> list[Any]:
+    return list(map(function, *lists))
+
+
+class JointRidge:
+    """The ridge smoothers of subjects, tied by what they share in places.
+
+    Parameters
+    ----------
+    smoothers : sequence of Smoother
+        One per subject.
+    places : sequence of array of shape (n_samples_i, n_places), optional
+        The centred samples of each subject in places.
+    strength : float, default=inf
+        The ridge h of the shared map.
+    over_subjects : callable, optional
+        Maps a function over lists with an entry per subject, in threads, say.
+
+    Examples
+    --------
+    Two subjects whose voxels are the places, against the regression written out:
+
+    >>> rng = np.random.default_rng(0)
+    >>> from brainweave.aligners.gdm.smoother import GramSmoother
+    >>> X = [x - x.mean(0) for x in rng.normal(size=(2, 6, 9))]
+    >>> T = [t - t.mean(0) for t in rng.normal(size=(2, 6, 2))]
+    >>> joint = JointRidge([GramSmoother(x @ x.T, 3.0) for x in X], X, 0.5)
+    >>> W = joint.regress(T).shared
+    >>> zero = np.zeros((6, 9))
+    >>> design = np.block([[X[0] / 3**.5, zero, X[0] / .5**.5],
+    ...                    [zero, X[1] / 3**.5, X[1] / .5**.5]])
+    >>> ridge = design.T @ np.linalg.inv(design @ design.T + np.eye(12))
+    >>> bool(np.allclose((ridge @ np.vstack(T))[18:] / .5**.5, W))
+    True
+    """
+
+    def __init__(
+        self,
+        smoothers: Sequence[Smoother],
+        places: Sequence[Matrix] | None = None,
+        strength: float = np.inf,
+        *,
+        over_subjects: Callable[..., list[Any]] = _one_by_one,
+    ) -> None:
+        self.smoothers, self.strength = list(smoothers), float(strength)
+        self.over_subjects = over_subjects
+        tied = places is not None and np.isfinite(self.strength)
+        self.places = list(places) if tied and places is not None else None
+        self._known: tuple[Any, Matrix, Matrix, Matrix] | None = None
+
+    def at(self, strength: float) -> "JointRidge":
+        """Return the same with another ridge of the shared map, all sums kept."""
+        other = copy(self)
+        other.strength = float(strength)
+        other.__dict__.pop("_factor", None)
+        return other
+
+    @cached_property
+    def _factor(self) -> Any:
+        """The Cholesky factor of h + Q."""
+        forms = self.over_subjects(
+            lambda s, Z: s.place_forms(Z)[0], self.smoothers, self.places
+        )
+        return self._factorise(np.sum(forms, axis=0))
+
+    def _factorise(self, Q: Matrix) -> Any:
+        Q[np.diag_indices_from(Q)] += self.strength
+        return np.linalg.cholesky(Q).T, False
+
+    def _shared_map(self, sums: Matrix) -> Matrix:
+        return np.asarray(
+            scipy.linalg.cho_solve(self._factor, sums, check_finite=False)
+        )
+
+    def regress(self, targets: Sequence[Any]) -> Regression:
+        """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
+        if self.places is None:
+            found = self.over_subjects(
+                lambda s, T: s.regress(T), self.smoothers, targets
+            )
+            mixings, features = map(list, zip(*found, strict=True))
+            return Regression(mixings, features, None)
+        parts = self.over_subjects(
+            lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
+        )
+        shared = self._shared_map(np.sum(parts, axis=0))
+
+        def deviate(smoother: Smoother, Z: Matrix, target: Matrix) -> Any:
+            known = Z @ shared
+            mixing, features = smoother.regress(target - known)
+            return mixing, features + known
+
+        found = self.over_subjects(deviate, self.smoothers, self.places, targets)
+        mixings, features = map(list, zip(*found, strict=True))
+        return Regression(mixings, features, shared)
+
+    def quadratic_form(self, U: Sequence[Any], of: Any = None) -> Any:
+        """Return ``U^T S U`` of the joint smoother S, for sparse U_i of each subject.
+
+        On a device, if the smoothers are there and nothing ties them. Sums over
+        subjects are kept for the next call, and copies, with the same object ``of``.
+        """
+        if self.places is None:
+            if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
+                P: Any = 0  # one after the other: there is room for one sum
+                for smoother, u in zip(self.smoothers, U, strict=True):
+                    P = smoother.quadratic_form(u) + P
+                return P
+            return sum(
+                self.over_subjects(
+                    lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
+                )
+            )
+        if self._known is None or of is None or self._known[0] is not of:
+            found = self.over_subjects(
+                lambda s, Z, u: (to_numpy(s.quadratic_form(u)), *s.place_forms(Z, u)),
+                *(self.smoothers, self.places, U),
+            )
+            P, Q, R = (np.sum(parts, axis=0) for parts in zip(*found, strict=True))
+            self._known = of, P, Q, R
+        _, P, Q, R = self._known
+        self._factor = self._factorise(Q.copy())
+        return P + R.T @ self._shared_map(R)
+
+    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
+        """Return the features of the regressions on targets."""
+        return self.regress(targets).features
+
+    def penalties(self, found: Regression) -> list[Matrix]:
+        """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""
+        shared: Any = 0.0
+        known: list[Any] = [0.0] * len(self.smoothers)
+        if self.places is not None and found.shared is not None:
+            W = found.shared
+            shared = self.strength / len(self.smoothers) * (W.T @ W)
+            known = [Z @ W for Z in self.places]
+        parts = zip(self.smoothers, found.mixings, found.features, known, strict=True)
+        return [s.strength * (m.T @ (f - own)) + shared for s, m, f, own in parts]

@@ -1,0 +1,238 @@
+"""Places: what anatomical registration tells us that subjects have in common.
+
+Voxel, vertex or parcel j of registered subjects is roughly the same place. Samples in
+places are means over the voxels of each: parcels, supervoxels, patches of a surface,
+or, where all subjects have the same few columns, the columns themselves. Masks may
+differ: a subject without a voxel in a place has zeros there.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import InputError
+
+MOST_COLUMNS = 2048  # that are places by themselves
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of a study.
+
+    Attributes
+    ----------
+    n_places : int
+        How many there are.
+    matrices : list
+        Per subject, the sparse (n_voxels_i, n_places) matrix of means, or None where
+        every voxel is a place, in order.
+    what : str
+        What they are, in words.
+    names : tuple, optional
+        Of the places, by which subjects who join later are matched.
+    frame : hashable, optional
+        The space in which they lie, if it is known.
+    """
+
+    n_places: int
+    matrices: list[Any]
+    what: str
+    names: tuple[Hashable, ...] | None = None
+    frame: Any = None
+
+    def of_new(self, subject: Any, place: Any = "auto") -> Any:
+        """Return the matrix of a subject that joins; refuse one in another space.
+
+        ``place`` is the parameter of the model.
+        """
+        n = _n_columns(subject)
+        if is_atlas(place):
+            space = getattr(subject, "space", None)
+            place = labels_at(place, space, "the new subject")
+        if not isinstance(place, str):
+            if isinstance(place, list) and np.ndim(place[0]) > 0:
+                raise InputError(
+                    "The model was given places per subject, and none of a new one. "
+                    "Fit with labels that hold for all, or with images."
+                )
+            given = _given_places(place, [n], "the model")
+            if given.names is None:
+                return given.matrices[0]
+            labels = _as_labels(place, n, 0, "the model")
+            return _means(labels, {name: j for j, name in enumerate(self.names or ())})
+        if self.names is None:
+            if n != self.n_places:
+                raise InputError(
+                    f"The new subject has {n} columns, but the {self.n_places} places "
+                    "of the model are its columns. Use the same parcels or mask."
+                )
+            return None
+        found = _labels_of(subject)
+        if found is None or str(found[0]) != str(self.frame):
+            raise InputError(
+                f"The places of the model are {self.what}; the new subject is not in "
+                "that space. Load it from images in the space of the others."
+            )
+        return _means(found[1], {name: j for j, name in enumerate(self.names)})
+
+
+def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
+    """Find the places of subjects, or say in words why there are none.
+
+    Parameters
+    ----------
+    place : "auto", array of labels, sparse matrix, or a list per subject; or image
+        "auto": equal columns, at most 2,048, or what the subjects' brain spaces know.
+        A label per voxel (0, None or NaN for none), or voxels x places. Or an atlas
+        image, for subjects that know their volume.
+    subjects : sequence
+        Arrays, subjects or bases.
+    owner : str
+        The class whose parameter it is.
+    """
+    columns = [_n_columns(s) for s in subjects]
+    if is_atlas(place):
+        place = [
+            labels_at(place, getattr(s, "space", None), f"X[{i}]")
+            for i, s in enumerate(subjects)
+        ]
+    if not (isinstance(place, str) and place == "auto"):
+        return _given_places(place, columns, owner)
+    spaces = [_labels_of(s) for s in subjects]
+    known = [own for own in spaces if own is not None]
+    equal = len(set(columns)) == 1
+    if len(known) == len(spaces) and len({own[0] for own in known}) == 1:
+        frame, what = known[0][0], known[0][2]
+        same = equal and all(s == subjects[0].space for s in _spaces(subjects))
+        if not (same and columns[0] <= MOST_COLUMNS):
+            names = sorted(
+                {name for own in known for name in own[1] if name is not None}
+            )
+            place_of = {name: j for j, name in enumerate(names)}
+            matrices = [_means(own[1], place_of) for own in known]
+            return Places(len(names), matrices, what, tuple(names), frame)
+    elif known and not all(own is None for own in spaces):
+        return "the subjects are not in one space"
+    if not equal:
+        return "subjects have different numbers of columns, and no common space"
+    if columns[0] > MOST_COLUMNS:
+        return (
+            f"{columns[0]} columns without a brain space are too many to be places by "
+            "themselves; pass place=, a label for each"
+        )
+    return Places(columns[0], [None] * len(columns), "equal columns")
+
+
+def _given_places(place: Any, columns: list[int], owner: str) -> Places:
+    each = place
+    if not isinstance(place, list) or np.ndim(place[0]) == 0:
+        each = [place] * len(columns)
+    if len(each) != len(columns):
+        raise InputError(
+            f"place of {owner} has {len(each)} entries for {len(columns)} subjects."
+        )
+    sparse = [scipy.sparse.issparse(own) or np.ndim(own) == 2 for own in each]
+    if all(sparse):
+        matrices = [scipy.sparse.csr_array(own, dtype=np.float64) for own in each]
+        for i, (own, n) in enumerate(zip(matrices, columns, strict=True)):
+            if own.shape != (n, matrices[0].shape[1]):
+                raise InputError(
+                    f"place of {owner} must be voxels x places, "
+                    f"{(n, matrices[0].shape[1])} for X[{i}]; got {own.shape}."
+                )
+        return Places(matrices[0].shape[1], matrices, "places as given")
+    labels = [
+        _as_labels(own, n, i, owner)
+        for i, (own, n) in enumerate(zip(each, columns, strict=True))
+    ]
+    names = list(dict.fromkeys(n for own in labels for n in own if n is not None))
+    place_of = {name: j for j, name in enumerate(names)}
+    matrices = [_means(own, place_of) for own in labels]
+    return Places(len(names), matrices, "parcels as given", tuple(names), "given")
+
+
+def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
+    listed = np.asarray(given, dtype=object).ravel().tolist()
+    if np.ndim(given) != 1 or len(listed) != n:
+        what = repr(given) if isinstance(given, str) else np.shape(given)
+        raise InputError(
+            f"place of {owner} must be 'auto', None, a label for each of the {n} "
+            f"voxels of X[{i}], a matrix of voxels x places, or an atlas image (load "
+            f"a file by nibabel.load(path)); got {what}."
+        )
+    return [None if v is None or v == 0 or v != v else v for v in listed]  # noqa: PLR0124
+
+
+# -- where voxels lie ------------------------------------------------------------------
+
+
+def is_atlas(given: Any) -> bool:
+    """Return whether labels are given as an image."""
+    return hasattr(_opened(given), "dataobj")
+
+
+def _opened(atlas: Any) -> Any:
+    return getattr(atlas, "maps", atlas)  # what nilearn's fetchers return
+
+
+def labels_at(atlas: Any, space: Any, name: str) -> NDArray[Any]:
+    """Look up the label of an atlas at the position of each voxel of a volume."""
+    remedy = "An atlas image needs a Study of volumes; or pass a label per voxel."
+    atlas = _opened(atlas)
+    here = voxel_positions(space, name, remedy)
+    volume = np.asarray(atlas.dataobj)
+    volume = volume[..., 0] if volume.ndim == 4 and volume.shape[3] == 1 else volume
+    if volume.ndim != 3:
+        raise InputError(
+            f"The atlas has shape {volume.shape}; labels need one number per voxel. "
+            "Probabilistic atlases must be turned into labels first."
+        )
+    there = np.linalg.inv(np.asarray(atlas.affine, dtype=np.float64))
+    index = np.rint(here @ there[:3, :3].T + there[:3, 3]).astype(int)
+    inside = ((index >= 0) & (index < volume.shape)).all(axis=1)
+    labels = np.zeros(len(index), dtype=volume.dtype)
+    labels[inside] = volume[tuple(index[inside].T)]
+    whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
+    return labels.astype(np.int64) if whole else labels
+
+
+def voxel_positions(space: Any, name: str, remedy: str) -> Matrix:
+    """Return the positions of the voxels of a volume."""
+    mask, affine = getattr(space, "mask", None), getattr(space, "affine", None)
+    if mask is None or affine is None:
+        raise InputError(f"{name} does not know where its voxels are. {remedy}")
+    return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
+
+
+# -- tools -----------------------------------------------------------------------------
+
+
+def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
+    """Return the sparse matrix that averages the voxels of each place."""
+    where = np.array([place_of.get(name, -1) for name in labels])
+    rows = np.flatnonzero(where >= 0)
+    counts = np.bincount(where[rows], minlength=len(place_of))
+    return scipy.sparse.csr_array(
+        (1 / counts[where[rows]], (rows, where[rows])), (len(labels), len(place_of))
+    )
+
+
+def _labels_of(subject: Any) -> Any:
+    """Return the frame, the place of each voxel and what places are, if known."""
+    space = getattr(subject, "space", None)
+    find = getattr(space, "place_labels", None)
+    return None if find is None else find()
+
+
+def _spaces(subjects: Sequence[Any]) -> list[Any]:
+    return [s.space for s in subjects]
+
+
+def _n_columns(subject: Any) -> int:
+    known = getattr(subject, "n_voxels", None)
+    return int(np.shape(subject)[1] if known is None else known)
