@@ -344,3 +344,28 @@ def test_categories_of_tensors_are_averaged_as_those_of_arrays(rng):
     for ours, theirs in zip(found.X, expected.X, strict=True):
         assert isinstance(ours, torch.Tensor)
         assert_allclose(ours.numpy(), theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("samples", "parcels"), [(40, False), (90, False), (40, True)])
+def test_places_on_a_device_agree_with_numpy(rng, device, samples, parcels):
+    courses, maps = rng.normal(size=(samples, 4)), rng.normal(size=(4, 60))
+    X = [
+        courses @ (maps + 0.3 * rng.normal(size=maps.shape))
+        + 6 * rng.normal(size=(samples, 60))
+        for _ in range(5)
+    ]
+    place = np.arange(60) // 3 + 1 if parcels else "auto"
+    how = {"graph": "time", "place": place, "place_shrinkage": 0.1}
+    expected = GDM(3, **how).fit(X)
+    tensors = [torch.from_numpy(x).to(device) for x in X]
+    for gdm in (GDM(3, **how).fit(tensors), GDM(3, device=device, **how).fit(X)):
+        assert gdm.shrinkage_ == expected.shrinkage_
+        assert_allclose(gdm.eigenvalues_, expected.eigenvalues_, rtol=1e-8)
+        assert_allclose(
+            np.abs(gdm.shared_),
+            np.abs(expected.shared_),
+            atol=1e-7 * expected.scale_[0],
+        )
+        for ours, theirs in zip(gdm.transform(X), expected.transform(X), strict=True):
+            assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6)
