@@ -48,6 +48,8 @@ GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrin
 CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
+    "_core/arrays": ["basis/test_voxels", "basis/test_basis"],
+    "_core/subjects": ["aligners/test_subjects_by_id", "study/test_study"],
     "_core/labels": ["core/test_labels", "study/test_samples"],
     "_core/validation": [
         *("aligners/test_inputs_and_habits", "aligners/test_gdm_errors"),
@@ -141,6 +143,11 @@ NEAREST = {
         f"evaluation/test_{name}"
         for name in ("classification", "scores", "permutation", "nu_svm")
     ],
+    "evaluation/results": [
+        f"evaluation/test_{name}"
+        for name in ("comparison", "classification", "scores", "permutation")
+    ],
+    "evaluation/grid": ["evaluation/test_grid"],
     "evaluation/permutation": ["evaluation/test_permutation"],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }

@@ -12,6 +12,7 @@ import brainweave as bw
 from brainweave._core.exceptions import AlignmentWarning, InputError
 from brainweave.aligners.check.alignment_check import AlignmentCheck
 from brainweave.aligners.check.held_out import fit_by_grams, halves_of, remove_trends
+from evaluation_studies import signal_or_noise
 from tests.planted import planted_study
 
 # subjects, samples, voxels, categories, unbalanced, runs
@@ -299,3 +300,21 @@ def test_the_same_seed_gives_the_same_p():
     model = bw.GDM(3).fit(X, y)
     one, two = (bw.alignment_check(model, random_state=4) for _ in range(2))
     assert_array_equal(one.p, two.p)
+
+
+def test_components_of_noise_look_like_noise():
+    """ "Agreement 0.98, informative": of pure noise, in the samples that aligned."""
+    table = bw.GDM(n_components=2).fit(signal_or_noise(0, signal=0)).component_summary()
+    assert (table["agreement"] > 0.9).all()
+    assert (table["agreement_cv"].abs() < 0.6).all()
+    assert (table["p"] > 0.05).all()
+    assert not table["informative"].any()
+    table = bw.GDM(n_components=2).fit(signal_or_noise(0, signal=1)).component_summary()
+    assert table["informative"].all()
+
+
+def test_auto_warns_that_components_of_noise_mean_nothing():
+    said = "No evidence of a shared space.*do not read anything into them"
+    with pytest.warns(AlignmentWarning, match=said):
+        model = bw.GDM("auto").fit(signal_or_noise(0, signal=0))
+    assert not model.component_summary()["informative"].any()

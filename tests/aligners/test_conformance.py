@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import TransformerTags, estimator_checks
 
 import brainweave as bw
+from brainweave._core.exceptions import UniquenessWarning
 from brainweave.aligners.base import BaseAligner
 from brainweave.testing import CHECKS, Case, check_aligner
 
@@ -231,3 +232,58 @@ def test_every_other_check_has_its_reason():
     placed = {*APPLY, *ASKED_OF_LISTS, *NOT_ASKED}
     assert yielded <= placed, sorted(yielded - placed)
     assert set(ASKED_OF_LISTS.values()) <= set(CHECKS)
+
+
+def subjects_of_variances(variances, seed=0):
+    """Return three subjects that differ by a rotation alone."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(16, len(variances)))
+    U = np.linalg.qr(noise - noise.mean(axis=0))[0] * np.sqrt(variances)
+    return [
+        U @ np.linalg.qr(rng.normal(size=(v, U.shape[1])))[0].T for v in (9, 12, 20)
+    ]
+
+
+CUTS = {
+    "Hyperalignment": {},
+    "RegularizedHyperalignment": {},
+    "KernelHyperalignment": {"kernel": "linear"},
+    "SVDHyperalignment": {},
+    "GDM": {"graph": "time", "shrinkage": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", ["PaperGDM", "Hyperalignment", "DetSRM", "SRM"])
+@pytest.mark.parametrize("gap", [0, 1e-12])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_energy_does_not_part_directions_that_are_equally_strong(name, gap, dtype):
+    """Components of 9, 4, 4 and 1: two of them reach 0.6, and the third is as good."""
+    X = [x.astype(dtype) for x in subjects_of_variances([9, 4 + gap, 4, 1])]
+    options = {"PaperGDM": {"graph": "time"}, "DetSRM": {"random_state": 0}}
+    options["SRM"] = options["DetSRM"]
+    aligner = getattr(bw, name)(
+        3, energy=0.6, standardize=False, **options.get(name, {})
+    )
+    assert [b.n_kept for b in aligner.fit(X).bases_] == [3, 3, 3]
+    moved = [x * (1 + 4 * np.finfo(dtype).eps * np.sign(x - 0.1)) for x in X]
+    features = [np.vstack(aligner.fit(x).transform(x)) for x in (X, moved)]
+    grams = [f @ f.T for f in features]
+    atol = 1e-9 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(*grams, rtol=0, atol=atol * np.abs(grams[0]).max())
+
+
+@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("gap", [0, 1e-12, 1e-3])
+def test_components_that_are_equally_strong_are_not_parted_in_silence(name, gap):
+    """A cut between equal eigenvalues keeps directions that the last bit chooses."""
+    X = subjects_of_variances([9, 4 + gap, 4, 1])
+    moved = [x * (1 + 1e-14 * np.sign(x - 0.1)) for x in X]
+    aligner = getattr(bw, name)(2, standardize=False, **CUTS[name])
+    if gap < 1e-9:
+        with pytest.warns(UniquenessWarning, match="not unique") as told:
+            aligner.fit(X)
+        assert told[0].filename == __file__
+        return
+    features = [np.vstack(aligner.fit(x).transform(x)) for x in (X, moved)]
+    grams = [f @ f.T for f in features]
+    np.testing.assert_allclose(*grams, rtol=0, atol=1e-8 * np.abs(grams[0]).max())

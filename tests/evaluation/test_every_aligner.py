@@ -12,7 +12,7 @@ import brainweave as bw
 from aligners.test_conformance import exported_aligners
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, Matching, Reconstruction
-from evaluation_studies import CountedArray, study_lists
+from evaluation_studies import CountedArray, study_lists, three_subjects
 
 PARCELS = np.repeat([1, 2], 10)
 NEIGHBORHOODS = [np.arange(12), np.arange(8, 20)]
@@ -226,3 +226,12 @@ def test_noise_is_no_finding_by_any_method(name, protocol):
     p_values = _p_values_of_noise(name, protocol, 20, 39)
     assert (p_values < 0.05).sum() <= 2
     assert p_values.mean() > 0.3
+
+
+def test_pieces_of_the_brain_can_be_scored():
+    X, y = three_subjects()
+    study = bw.Study(bw.Subject(f"s{i}", x, labels=y[0]) for i, x in enumerate(X))
+    aligner = bw.Parcelwise(bw.DetSRM(3, random_state=0), 1 + np.arange(120) % 2)
+    for protocol in ("joint", "held-out"):
+        result = bw.between_subject_classification(aligner, study, protocol=protocol)
+        assert result.mean > 0.6

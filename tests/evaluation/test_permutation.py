@@ -14,6 +14,7 @@ from brainweave import (
     GDM,
     SRM,
     NoAlignment,
+    PaperGDM,
     Parcelwise,
     RegularizedHyperalignment,
     Study,
@@ -25,6 +26,7 @@ from brainweave._core.exceptions import ClassifierWarning
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.permutation import LabelOrders, p_value, smallest_p
+from evaluation_studies import unrelated_study
 
 
 class NearerMean(ClassifierMixin, BaseEstimator):
@@ -327,3 +329,22 @@ def test_names_of_runs_do_not_matter():
             for runs in (numbers, [f"run-{n}" for n in numbers], mixed)
         ]
         assert drawn[0] == drawn[1] == drawn[2]
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+def test_p_values_of_noise_are_no_news(protocol):
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        study = unrelated_study(rng, n_subjects=3, n_samples=28, n_voxels=20)
+        result = between_subject_classification(
+            PaperGDM(2, energy=0.6),
+            study,
+            protocol=protocol,
+            n_permutations=19,
+            random_state=seed,
+        )
+        found.append(result.p_value)
+    # uniform on twentieths: P(more than 3 of 12 are 0.05) is below 0.003
+    assert sum(p <= 0.05 for p in found) <= 3
+    assert 0.25 < np.mean(found) < 0.8
