@@ -69,7 +69,9 @@ NEAREST = {
     "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
     "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
-    "aligners/base": [f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM)],
+    "aligners/base": [
+        f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM, "reliable_voxels")
+    ],
     "aligners/maps": [
         *(f"aligners/test_{name}" for name in (*ANY_ALIGNER, "parcelwise")),
         *("persistence/test_models", "persistence/test_refusals"),
@@ -130,7 +132,9 @@ NEAREST = {
         "persistence/test_refusals",
     ],
     "evaluation/metrics": ["evaluation/test_metrics", "evaluation/test_scores"],
-    "evaluation/splits": ["evaluation/test_splits", "evaluation/test_leakage"],
+    "evaluation/splits": [
+        f"evaluation/test_{name}" for name in ("splits", "leakage", "shared_bases")
+    ],
     "evaluation/classifiers": [
         f"evaluation/test_{name}" for name in ("classification", "nu_svm", "names")
     ],
@@ -145,7 +149,7 @@ NEAREST = {
     ],
     "evaluation/results": [
         f"evaluation/test_{name}"
-        for name in ("comparison", "classification", "scores", "permutation")
+        for name in ("comparison", "classification", "scores", "grid")
     ],
     "evaluation/grid": ["evaluation/test_grid"],
     "evaluation/permutation": ["evaluation/test_permutation"],
