@@ -149,7 +149,7 @@ NEAREST = {
     ],
     "evaluation/results": [
         f"evaluation/test_{name}"
-        for name in ("comparison", "classification", "scores", "grid")
+        for name in ("results", "comparison", "classification", "scores")
     ],
     "evaluation/grid": ["evaluation/test_grid"],
     "evaluation/permutation": ["evaluation/test_permutation"],
