@@ -144,7 +144,7 @@ def test_a_grid_is_a_table_of_folds():
         [
             *RECORDS,
             record(0, 0, 0.1, protocol="held-out", warnings=["W: one", "W: two"]),
-            record(0, 0, None, method="SRM", error="it failed", warnings=["W: three"]),
+            record(0, 0, 0.0, method="SRM", error="it failed", warnings=["W: three"]),
         ]
     )
     assert len(found) == 5
