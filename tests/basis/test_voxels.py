@@ -619,3 +619,9 @@ def test_a_large_unit_does_not_make_voxels_constant(dtype, unit):
     expected = GDM(3).fit(X, y).eigenvalues_
     np.testing.assert_allclose(gdm.eigenvalues_, expected, rtol=1e-4)
     assert np.isfinite(gdm.transform(scaled)[0]).all()
+
+
+def test_chunks_widen_with_the_samples_between_two_limits():
+    """Four columns a sample, from 16 to 64 MiB, and never fewer than 256."""
+    sizes = {10: 209715, 512: 4096, 1000: 4000, 1024: 4096, 10_000: 838, 10**6: 256}
+    assert {n: arrays.chunk_width(n) for n in sizes} == sizes

@@ -348,3 +348,12 @@ def test_p_values_of_noise_are_no_news(protocol):
     # uniform on twentieths: P(more than 3 of 12 are 0.05) is below 0.003
     assert sum(p <= 0.05 for p in found) <= 3
     assert 0.25 < np.mean(found) < 0.8
+
+
+def test_one_part_that_is_scored_is_permuted_too(rng):
+    study, other = unrelated_study(rng), unrelated_study(rng)
+    result = between_subject_classification(
+        NoAlignment(), study, align=[other], n_permutations=3
+    )
+    assert result.permutation_scores.shape == (3,)
+    assert {fold["half"] for fold in result.folds} == {0}
