@@ -172,7 +172,7 @@ NEED_TORCH = (
     *("DeviceSmoother", "TorchOps", "products_on_device"),
     *("_read_on_device", "_combine_on_device"),
 )
-ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")
+ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b|import_module\('torch'\)")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -294,7 +294,7 @@ def _left_alone(node: ast.AST) -> bool:
             return arg in HARMLESS
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name in NEED_TORCH
-        case ast.BoolOp() | ast.IfExp() | ast.Compare() | ast.Expr():
+        case ast.BoolOp() | ast.IfExp() | ast.Compare() | ast.Expr() | ast.Return():
             return ASKS_FOR_TORCH.search(ast.unparse(node)) is not None
     return False
 

@@ -374,3 +374,14 @@ def test_weak_dimensions_are_shared_too(rng):
     assert_allclose(strength, [1, 0.5, 1e-5], rtol=1e-4)
     with pytest.raises(InputError, match="more than the 3 dimensions that all"):
         SVDHyperalignment(4, standardize=False).fit(X)
+
+
+def test_ties_are_measured_by_the_strongest_component():
+    values = np.array([1000.0, 1.0, 1.0 - 1e-7, 0.5])
+    with pytest.warns(UniquenessWarning, match="not unique"):
+        warn_of_tie(values, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_tie(values, 1)
+        warn_of_tie(values, 3)
+        warn_of_tie(values[1:], 1)  # of its own size, 1e-7 is no tie

@@ -371,3 +371,14 @@ def test_a_start_with_one_value_that_is_no_number_is_refused(rng, bad):
     start[3, 1] = bad
     with pytest.raises(InputError, match="init of SRM has NaN or infinite values"):
         SRM(2, init=start).fit(X)
+
+
+@pytest.mark.parametrize("weakest", [1e-2, 1e-4, 3e-5])
+def test_maps_stay_orthonormal_where_the_target_is_ill_conditioned(rng, weakest):
+    basis = SubjectBasis(rng.normal(size=(20, 60)))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    S = (basis.vectors[:, :3] * [1, 0.5, weakest]) @ turn
+    found = align_to(basis, S)
+    metric = found.mixing.T @ basis.gram_times(found.mixing)
+    assert_allclose(metric, np.eye(3), atol=1e-11)
+    assert_allclose(found.features, basis.gram_times(found.mixing), atol=1e-10)

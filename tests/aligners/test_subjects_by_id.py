@@ -172,3 +172,10 @@ def test_a_string_is_not_a_list_of_letters():
     model = GDM(2).fit(study)
     (found,) = model.transform([study["s2"].samples], subjects="s2")
     np.testing.assert_array_equal(found, model.transform(study)[2])
+
+
+@pytest.mark.parametrize("key", [True, 1.0, None])
+def test_a_subject_is_named_by_a_number_or_a_text(study, key):
+    model = GDM(2).fit(study)
+    with pytest.raises(TypeError, match=f"numbers 0, 1, ... or ids; got {key}"):
+        model.transform([study[1].samples], [key])
