@@ -277,6 +277,9 @@ def test_a_comparison_is_printed_as_a_table_with_a_verdict(study):
     head, first, second, note, last = str(found).splitlines()
     assert head.split()[:3] == ["method", "protocol", "mean"]
     assert first.startswith("GDM     held-out  ")
+    gdm = found.results["GDM"]
+    shown = [f"{v:.3f}" for v in (gdm.mean, gdm.std, gdm.chance)]
+    assert first.split()[2:7] == [*shown, f"{gdm.p_value:.3g}", "8"]
     assert second.startswith("SRM     n/a       n/a")
     assert head.index("error") == second.index("InputError: SRM joins")
     assert note.startswith("chance: the most frequent category; p: permuted labels")

@@ -180,3 +180,10 @@ def test_segments_that_touch_are_rivals_and_those_that_overlap_are_not(rng):
     assert match_segments(twice, twice, window=3, step=3) == 0  # each is the other
     alternating = rng.normal(size=(2, 4))[[0, 1] * 3]
     assert match_segments(alternating, alternating, window=3, step=1) == 1
+
+
+def test_others_who_cancel_out_have_no_correlation(rng):
+    x = rng.normal(size=(50, 2))
+    found = inter_subject_correlation([x, 3 * x + 1, -x / 3])
+    assert np.isnan(found[:2]).all()
+    assert_allclose(found[2], -1)

@@ -355,3 +355,26 @@ def test_bases_that_are_there_are_used_again(rng, caplog):
         "GDM: 2 bases are made, 0 used again",
         "GDM: 1 bases are made, 2 used again",
     ]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [np.arange(24) % 2, np.arange(23) % 2 > 0, np.ones(24, bool), np.zeros(24, bool)],
+)
+def test_masks_of_halves_are_booleans_of_both_kinds(rng, mask):
+    X, y = study_lists(rng, n_subjects=3)
+    good = np.arange(24) % 2 > 0
+    split_study(as_named_study(X, y), halves=[good] * 3)
+    with pytest.raises(InputError, match="The mask of subject 's1' must hold 24 bool"):
+        split_study(as_named_study(X, y), halves=[good, mask, good])
+
+
+def test_a_kernel_of_samples_reads_no_products(rng):
+    X, y = study_lists(rng, n_subjects=3)
+    part = split_study(as_named_study(X, y)).splits[0]
+    part.prepare(GDM(2, kernel=lambda a, b: a @ b.T))
+    assert not part._products
+    part.prepare(GDM(2))
+    assert len(part._products) == 3
+    part.clear()
+    assert [part._products, part._bases, part._kernels] == [{}, {}, {}]
