@@ -357,3 +357,20 @@ def test_one_part_that_is_scored_is_permuted_too(rng):
     )
     assert result.permutation_scores.shape == (3,)
     assert {fold["half"] for fold in result.folds} == {0}
+
+
+def test_neighbouring_runs_of_one_category_are_two_blocks():
+    codes, runs = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 1, 2, 2, 3, 3])
+    orders = LabelOrders([codes], [runs], [0])
+    seen = {tuple(orders.draw(0, number).tolist()) for number in range(60)}
+    assert seen == {(0, 0, 0, 0, 1, 1), (0, 0, 1, 1, 0, 0), (1, 1, 0, 0, 0, 0)}
+    assert orders.n_orders == 3
+
+
+@pytest.mark.parametrize(("halves_are", "least"), [("same", 1 / 4), ("apart", 1 / 16)])
+def test_orders_of_halves_multiply_unless_samples_are_the_same(halves_are, least):
+    records = [
+        record(h, 0.6, [0.5] * 99, halves_are=halves_are, n_orders=4) for h in (0, 1)
+    ]
+    assert smallest_p(records) == pytest.approx(least)
+    assert smallest_p([record(0, 0.6, [0.5] * 99)]) == pytest.approx(1 / 100)
