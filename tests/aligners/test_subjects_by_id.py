@@ -98,6 +98,8 @@ def test_bare_lists_go_by_position(study):
     a, b = model.transform(X[1:3], [1, 2]), model.transform(X[1:3], ["s1", "s2"])
     for one, other in zip(a, b, strict=True):
         np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match="2 arrays for 4 subjects"):
+        model.transform(X[:2])
     twice = model.transform([X[1], X[1]], [1, 1])
     np.testing.assert_array_equal(twice[0], twice[1])
 

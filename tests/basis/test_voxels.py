@@ -625,3 +625,10 @@ def test_chunks_widen_with_the_samples_between_two_limits():
     """Four columns a sample, from 16 to 64 MiB, and never fewer than 256."""
     sizes = {10: 209715, 512: 4096, 1000: 4000, 1024: 4096, 10_000: 838, 10**6: 256}
     assert {n: arrays.chunk_width(n) for n in sizes} == sizes
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int16])
+def test_values_come_back_in_the_precision_of_the_samples(dtype):
+    want = np.float32 if dtype in (np.float16, np.float32) else np.float64
+    for values in (np.ones(3), np.ones(3, np.float32)):
+        assert arrays.as_kind_of(np.ones((2, 2), dtype), values).dtype == want
