@@ -1,4 +1,4 @@
-"""Small studies for the tests of the evaluation."""
+"""Small studies for tests."""
 
 import numpy as np
 
@@ -52,3 +52,53 @@ class CountedArray:
     def passes(self):
         """Full passes over all voxels."""
         return self.columns_read / self.shape[1]
+
+
+def labelled_study(n_subjects=4, seed=0):
+    rng = np.random.default_rng(seed)
+    patterns = 2 * rng.normal(size=(3, 6))
+    y = np.tile(["cat", "dog", "face"], 12)
+    codes = np.tile([0, 1, 2], 12)
+    return Study(
+        Subject(
+            f"s{i}",
+            patterns[codes] @ rng.normal(size=(6, 30)) + rng.normal(size=(36, 30)),
+            labels=y,
+        )
+        for i in range(n_subjects)
+    )
+
+
+def three_subjects(n_voxels=120, n_samples=40):
+    rng = np.random.default_rng(0)
+    y = [np.arange(n_samples) % 4] * 3
+    means = rng.standard_normal((4, 6))
+    X = [
+        means[y[0]] @ rng.standard_normal((6, n_voxels))
+        + rng.standard_normal((n_samples, n_voxels))
+        for _ in range(3)
+    ]
+    return X, y
+
+
+def unrelated_study(rng, n_subjects=4, n_samples=28, n_voxels=40, **known):
+    labels = np.arange(n_samples) % 7
+    return Study(
+        Subject(str(i), rng.normal(size=(n_samples, n_voxels)), labels=labels, **known)
+        for i in range(n_subjects)
+    )
+
+
+def signal_or_noise(seed, *, signal, n_subjects=4, categories="abc", repeats=12):
+    rng = np.random.default_rng(seed)
+    centroids = signal * rng.normal(size=(len(categories), 5))
+    subjects = []
+    for i in range(n_subjects):
+        codes = rng.permutation(np.arange(repeats * len(categories)) % len(categories))
+        X = centroids[codes] @ rng.normal(size=(5, 60)) + rng.normal(
+            size=(len(codes), 60)
+        )
+        labels = np.array(list(categories))[codes]
+        runs = np.arange(len(codes)) * 4 // len(codes)
+        subjects.append(Subject(f"{i + 1:02d}", X, labels=labels, runs=runs))
+    return Study(subjects, f"study {seed}")

@@ -22,6 +22,7 @@ from brainweave import (
     Subject,
     SubjectBasis,
     between_subject_classification,
+    between_subject_matching,
     load,
     simulate_study,
 )
@@ -29,6 +30,7 @@ from brainweave._core.arrays import backing_map
 from brainweave._core.exceptions import ClusterError, InputError
 from brainweave._core.workers import Payload, map_subjects
 from brainweave.cli.console import run as run_command
+from evaluation_studies import study_lists
 
 N, V = 40, 20_000  # 6.4 MB a subject, of which the Gram matrix is 13 kB
 
@@ -221,6 +223,20 @@ def test_a_study_on_disk_is_fitted_by_workers(study, client):
         shared = gdm.transform(study)
     for ours, theirs in zip(shared, expected.transform(study), strict=True):
         assert_allclose(ours, theirs, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_workers_score_as_one_process_does(rng, client):
+    X, y = study_lists(rng)
+    y = [y[0]] * 4
+    alone = between_subject_classification(GDM(2), X, y)
+    matched = between_subject_matching(GDM(2), X, y, window=3)
+    with joblib.parallel_config(backend="dask"):
+        apart = between_subject_classification(GDM(2), X, y, n_jobs=2)
+        held = between_subject_matching(GDM(2), X, y, window=3, n_jobs=2)
+    assert_allclose(apart.scores, alone.scores, atol=1e-12)
+    assert held.scores.shape == (2, 4)
+    assert_allclose(held.scores, matched.scores, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::Warning:distributed")

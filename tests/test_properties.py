@@ -20,12 +20,11 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 import brainweave as bw
-from aligners.test_conformance import TABLE, exported_aligners
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave.basis import voxels
+from every_aligner import CASES
 
 EXPLORES = os.environ.get("HYPOTHESIS_PROFILE", "gate") != "gate"
-CASES = {name: TABLE[name]() for name in exported_aligners()}
 SLOW = {"GDMCV": 1, "Parcelwise": 2, "Searchlight": 2, "SemiSupervisedSRM": 2}
 
 

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import brainweave
-from brainweave import GDM, NoAlignment, PaperGDM
+from brainweave import GDM, NoAlignment, PaperGDM, between_subject_classification
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
 from brainweave.report.elements import Table, figure_svg
 from brainweave.study import Study, Subject
+from evaluation_studies import signal_or_noise
 
 ATTACK = "<script>alert(1)</script>"
 AWKWARD = [
@@ -913,3 +914,56 @@ def test_a_report_leaves_no_figure_open(tmp_path):
     study, model = brains()
     write_report(tmp_path / "r.html", study=study, model=model)
     assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("signal", [0, 1])
+def test_the_first_lines_of_a_report_say_whether_alignment_worked(tmp_path, signal):
+    study = signal_or_noise(0, signal=signal)
+    model = GDM(n_components=2).fit(study)
+    html = write_report(tmp_path / "r.html", study=study, model=model).read_text(
+        "utf-8"
+    )
+    top = html[html.index("<h1>") : html.index('class="headlines"')]
+    said, other = "Alignment worked", "No evidence of a shared space"
+    assert (said if signal else other) in top
+    assert (other if signal else said) not in top
+    assert "No sample shown here took part in its own alignment" in html
+
+
+def test_a_report_of_one_study_with_the_results_of_another(tmp_path):
+    one, other = (signal_or_noise(s, signal=1) for s in (0, 1))
+    named = signal_or_noise(2, signal=1, n_subjects=5)
+    lettered = signal_or_noise(3, signal=1, categories="xyz")
+    result = between_subject_classification(GDM(2), one)
+    assert write_report(tmp_path / "r.html", study=one, results=result).is_file()
+    five = between_subject_classification(GDM(2), named)
+    with pytest.raises(InputError, match="another study: it has subject '05'"):
+        write_report(tmp_path / "r.html", study=one, results=five)
+    xyz = between_subject_classification(GDM(2), lettered)
+    with pytest.raises(InputError, match="another study"):
+        write_report(tmp_path / "r.html", study=one, results=xyz)
+    model = GDM(2).fit(named.subset(subjects=["05", "01", "02", "03"]))
+    with pytest.raises(InputError, match="fitted on subjects '05'"):
+        write_report(tmp_path / "r.html", study=other, model=model)
+
+
+def test_both_protocols_in_one_report_keep_headline_baseline_and_citation(tmp_path):
+    """ "gdm (joint)" is a name; the method is GDM."""
+    study = signal_or_noise(0, signal=1)
+    results = {
+        f"{name} ({protocol})": between_subject_classification(
+            aligner, study, protocol=protocol
+        )
+        for name, aligner in (("gdm", GDM(2)), ("none", NoAlignment()))
+        for protocol in ("joint", "held-out")
+    }
+    page = write_report(tmp_path / "r.html", study=study, results=results)
+    html = page.read_text("utf-8")
+    assert "Graph-based decoding model for functional alignment" in html
+    tiles = html[html.index('class="headlines"') : html.index('class="methods"')]
+    assert tiles.index("accuracy, held-out") < tiles.index("accuracy, joint")
+    assert tiles.count("GDM; chance") == 2
+    assert tiles.count("without alignment") >= 2
+    assert "with gdm (joint)" not in html
+    # no permutations, no model, four subjects
+    assert "Whether alignment worked cannot be told" in html

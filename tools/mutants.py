@@ -48,6 +48,8 @@ GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrin
 CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
+    "_core/arrays": ["basis/test_voxels", "basis/test_basis"],
+    "_core/subjects": ["aligners/test_subjects_by_id", "study/test_study"],
     "_core/labels": ["core/test_labels", "study/test_samples"],
     "_core/validation": [
         *("aligners/test_inputs_and_habits", "aligners/test_gdm_errors"),
@@ -67,7 +69,9 @@ NEAREST = {
     "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
     "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
-    "aligners/base": [f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM)],
+    "aligners/base": [
+        f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM, "reliable_voxels")
+    ],
     "aligners/maps": [
         *(f"aligners/test_{name}" for name in (*ANY_ALIGNER, "parcelwise")),
         *("persistence/test_models", "persistence/test_refusals"),
@@ -128,7 +132,9 @@ NEAREST = {
         "persistence/test_refusals",
     ],
     "evaluation/metrics": ["evaluation/test_metrics", "evaluation/test_scores"],
-    "evaluation/splits": ["evaluation/test_splits", "evaluation/test_leakage"],
+    "evaluation/splits": [
+        f"evaluation/test_{name}" for name in ("splits", "leakage", "shared_bases")
+    ],
     "evaluation/classifiers": [
         f"evaluation/test_{name}" for name in ("classification", "nu_svm", "names")
     ],
@@ -141,6 +147,11 @@ NEAREST = {
         f"evaluation/test_{name}"
         for name in ("classification", "scores", "permutation", "nu_svm")
     ],
+    "evaluation/results": [
+        f"evaluation/test_{name}"
+        for name in ("results", "comparison", "classification", "scores")
+    ],
+    "evaluation/grid": ["evaluation/test_grid"],
     "evaluation/permutation": ["evaluation/test_permutation"],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }
@@ -161,7 +172,7 @@ NEED_TORCH = (
     *("DeviceSmoother", "TorchOps", "products_on_device"),
     *("_read_on_device", "_combine_on_device"),
 )
-ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")
+ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b|import_module\('torch'\)")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -283,7 +294,7 @@ def _left_alone(node: ast.AST) -> bool:
             return arg in HARMLESS
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name in NEED_TORCH
-        case ast.BoolOp() | ast.IfExp() | ast.Compare() | ast.Expr():
+        case ast.BoolOp() | ast.IfExp() | ast.Compare() | ast.Expr() | ast.Return():
             return ASKS_FOR_TORCH.search(ast.unparse(node)) is not None
     return False
 

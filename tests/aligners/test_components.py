@@ -12,6 +12,7 @@ import brainweave as bw
 from brainweave._core.exceptions import AlignmentWarning, InputError
 from brainweave.aligners.check.alignment_check import AlignmentCheck
 from brainweave.aligners.check.held_out import fit_by_grams, halves_of, remove_trends
+from evaluation_studies import signal_or_noise
 from tests.planted import planted_study
 
 # subjects, samples, voxels, categories, unbalanced, runs
@@ -299,3 +300,69 @@ def test_the_same_seed_gives_the_same_p():
     model = bw.GDM(3).fit(X, y)
     one, two = (bw.alignment_check(model, random_state=4) for _ in range(2))
     assert_array_equal(one.p, two.p)
+
+
+def test_components_of_noise_look_like_noise():
+    """ "Agreement 0.98, informative": of pure noise, in the samples that aligned."""
+    table = bw.GDM(n_components=2).fit(signal_or_noise(0, signal=0)).component_summary()
+    assert (table["agreement"] > 0.9).all()
+    assert (table["agreement_cv"].abs() < 0.6).all()
+    assert (table["p"] > 0.05).all()
+    assert not table["informative"].any()
+    table = bw.GDM(n_components=2).fit(signal_or_noise(0, signal=1)).component_summary()
+    assert table["informative"].all()
+
+
+def test_auto_warns_that_components_of_noise_mean_nothing():
+    said = "No evidence of a shared space.*do not read anything into them"
+    with pytest.warns(AlignmentWarning, match=said):
+        model = bw.GDM("auto").fit(signal_or_noise(0, signal=0))
+    assert not model.component_summary()["informative"].any()
+
+
+def test_checks_are_compared_and_shown_by_their_answer():
+    p = np.array([0.01])
+    bare = AlignmentCheck(p=p, n_permutations=99)
+    full = replace(
+        bare, pieces="a table", features=[p], _statistic=2.0, _null=np.ones((1, 3))
+    )
+    assert bare == full
+    assert repr(bare) == repr(full)
+    assert AlignmentCheck().n_together == 1
+    assert AlignmentCheck().n_permutations == 0
+    assert AlignmentCheck().available
+    assert not AlignmentCheck("too few samples").available
+
+
+@pytest.mark.parametrize("energy", [0.5, 0.9])
+def test_the_share_of_variance_is_of_all_directions(energy):
+    X, y = planted_study(np.random.default_rng(0))
+    model = bw.PaperGDM(2, energy=energy).fit(X, y)
+    table = model.component_summary()
+    for i, x in enumerate(X):
+        z = (x - x.mean(axis=0)) / x.std(axis=0)
+        left, strength, right = np.linalg.svd(z, full_matrices=False)
+        kept = model.bases_[i].n_kept
+        z_kept = (left[:, :kept] * strength[:kept]) @ right[:kept]
+        features = model.transform([x], [i])[0]
+        weights = z_kept.T @ features / np.linalg.norm(features, axis=0)
+        want = (weights**2).sum(axis=0) / (z**2).sum()
+        assert_allclose(table[f"variance_{i}"], want, rtol=1e-9)
+
+
+def test_two_categories_have_one_component():
+    study = signal_or_noise(0, signal=2, categories="ab", repeats=20)
+    assert bw.GDM("auto").fit(study).n_components_ == 1
+
+
+def test_one_piece_needs_no_correction_for_pieces():
+    X, y = planted_study(np.random.default_rng(0), voxels=(30, 30, 30))
+    whole = bw.Parcelwise(bw.GDM(2), np.ones(30, int)).fit(X, y)
+    check = bw.alignment_check(whole, X, y, n_permutations=49)
+    assert check.n_permutations == 49
+    assert check.pieces["p_max"].tolist() == check.pieces["p"].tolist()
+    assert check.pieces["p_fdr"].tolist() == check.pieces["p"].tolist()
+    halves = bw.Parcelwise(bw.GDM(2), 1 + np.arange(30) % 2).fit(X, y)
+    pieces = bw.alignment_check(halves, X, y, n_permutations=49).pieces
+    assert (pieces["p_max"] >= pieces["p"]).all()
+    assert pieces["n_features"].tolist() == [2, 2]

@@ -1,8 +1,10 @@
 """Every exported aligner passes the checks that all share, and scikit-learn's."""
 
+import ast
+import inspect
+import re
 import subprocess
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,83 +12,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import TransformerTags, estimator_checks
 
 import brainweave as bw
-from brainweave.aligners.base import BaseAligner
-from brainweave.testing import CHECKS, Case, check_aligner
-
-EQUAL = (40, 40, 40, 40)
-VOXELWISE = (
-    "it compares voxel by voxel and says so when counts differ (test_no_alignment)"
-)
-NO_WAY_BACK = "a kernel other than the linear one has no way back to voxels"
-
-TABLE: dict[str, Callable[[], Case]] = {
-    "GDM": lambda: Case(bw.GDM(3), labels=True),
-    "PaperGDM": lambda: Case(bw.PaperGDM(3, energy=0.9), labels=True),
-    "GDMCV": lambda: Case(bw.GDMCV(energies=(0.5, 0.9)), labels=True),
-    "NoAlignment": lambda: Case(
-        bw.NoAlignment(), EQUAL, excused={"different_voxel_counts": VOXELWISE}
-    ),
-    "Hyperalignment": lambda: Case(bw.Hyperalignment(4)),
-    "RegularizedHyperalignment": lambda: Case(
-        bw.RegularizedHyperalignment(4, alpha=0.9)
-    ),
-    "KernelHyperalignment": lambda: Case(
-        bw.KernelHyperalignment(4, kernel_params={"hp": 200.0}),
-        excused={"way_back": NO_WAY_BACK},
-    ),
-    "SVDHyperalignment": lambda: Case(bw.SVDHyperalignment(4)),
-    "SRM": lambda: Case(bw.SRM(4, random_state=0)),
-    "DetSRM": lambda: Case(bw.DetSRM(4, random_state=0)),
-}
-
-INSIDE = "energy and standardize are those of the aligner inside: aligner__energy"
-PIECES = "pieces of the brain need the voxels themselves, not a basis of all of them"
-PER_VOXEL = "its parcels or neighbourhoods are made for these voxels; own tests vary"
-ROBUST = "robust features are no linear function, so their mean is near zero only"
-
-TABLE |= {
-    "RobustSRM": lambda: Case(
-        bw.RobustSRM(4, random_state=0), excused={"mean_is_removed": ROBUST}
-    ),
-    "SemiSupervisedSRM": lambda: Case(
-        bw.SemiSupervisedSRM(4, random_state=0), labels=True
-    ),
-    "Parcelwise": lambda: Case(
-        bw.Parcelwise(bw.DetSRM(4, random_state=0), 1 + np.arange(40) % 3),
-        EQUAL,
-        excused={
-            "parameters": INSIDE,
-            "fit_on_bases": PIECES,
-            "different_voxel_counts": PER_VOXEL,
-        },
-    ),
-    "Searchlight": lambda: Case(
-        bw.Searchlight(
-            bw.DetSRM(4, random_state=0),
-            radius=4,
-            coordinates=np.arange(40.0)[:, None],
-            centers=np.arange(0, 40, 4),
-        ),
-        EQUAL,
-        excused={
-            "parameters": INSIDE,
-            "fit_on_bases": PIECES,
-            "different_voxel_counts": PER_VOXEL,
-        },
-    ),
-}
-
-
-def exported_aligners() -> list[str]:
-    names = [n for n in bw.__all__ if isinstance(getattr(bw, n), type)]
-    return [n for n in names if issubclass(getattr(bw, n), BaseAligner)]
-
-
-CASES = {name: TABLE[name]() for name in exported_aligners() if name in TABLE}
+from brainweave._core.exceptions import UniquenessWarning
+from brainweave.testing import CHECKS, check_aligner
+from every_aligner import CASES, exported_aligners
 
 
 def test_every_exported_aligner_is_checked() -> None:
-    assert set(exported_aligners()) <= set(CASES)
+    assert set(exported_aligners()) == set(CASES)
+    assert {"GDM", "SRM", "Parcelwise", "Searchlight", "NoAlignment"} <= set(CASES)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -231,3 +164,99 @@ def test_every_other_check_has_its_reason():
     placed = {*APPLY, *ASKED_OF_LISTS, *NOT_ASKED}
     assert yielded <= placed, sorted(yielded - placed)
     assert set(ASKED_OF_LISTS.values()) <= set(CHECKS)
+
+
+def subjects_of_variances(variances, seed=0):
+    """Return three subjects that differ by a rotation alone."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(16, len(variances)))
+    U = np.linalg.qr(noise - noise.mean(axis=0))[0] * np.sqrt(variances)
+    return [
+        U @ np.linalg.qr(rng.normal(size=(v, U.shape[1])))[0].T for v in (9, 12, 20)
+    ]
+
+
+CUTS = {
+    "Hyperalignment": {},
+    "RegularizedHyperalignment": {},
+    "KernelHyperalignment": {"kernel": "linear"},
+    "SVDHyperalignment": {},
+    "GDM": {"graph": "time", "shrinkage": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", ["PaperGDM", "Hyperalignment", "DetSRM", "SRM"])
+@pytest.mark.parametrize("gap", [0, 1e-12])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_energy_does_not_part_directions_that_are_equally_strong(name, gap, dtype):
+    """Components of 9, 4, 4 and 1: two of them reach 0.6, and the third is as good."""
+    X = [x.astype(dtype) for x in subjects_of_variances([9, 4 + gap, 4, 1])]
+    options = {"PaperGDM": {"graph": "time"}, "DetSRM": {"random_state": 0}}
+    options["SRM"] = options["DetSRM"]
+    aligner = getattr(bw, name)(
+        3, energy=0.6, standardize=False, **options.get(name, {})
+    )
+    assert [b.n_kept for b in aligner.fit(X).bases_] == [3, 3, 3]
+    moved = [x * (1 + 4 * np.finfo(dtype).eps * np.sign(x - 0.1)) for x in X]
+    features = [np.vstack(aligner.fit(x).transform(x)) for x in (X, moved)]
+    grams = [f @ f.T for f in features]
+    atol = 1e-9 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(*grams, rtol=0, atol=atol * np.abs(grams[0]).max())
+
+
+@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("gap", [0, 1e-12, 1e-3])
+def test_components_that_are_equally_strong_are_not_parted_in_silence(name, gap):
+    """A cut between equal eigenvalues keeps directions that the last bit chooses."""
+    X = subjects_of_variances([9, 4 + gap, 4, 1])
+    moved = [x * (1 + 1e-14 * np.sign(x - 0.1)) for x in X]
+    aligner = getattr(bw, name)(2, standardize=False, **CUTS[name])
+    if gap < 1e-9:
+        with pytest.warns(UniquenessWarning, match="not unique") as told:
+            aligner.fit(X)
+        assert told[0].filename == __file__
+        return
+    features = [np.vstack(aligner.fit(x).transform(x)) for x in (X, moved)]
+    grams = [f @ f.T for f in features]
+    np.testing.assert_allclose(*grams, rtol=0, atol=1e-8 * np.abs(grams[0]).max())
+
+
+# -- defaults --------------------------------------------------------------------------
+
+
+def documented_defaults(name):
+    """Return the defaults that the docstring of a public name tells, as literals."""
+    doc = inspect.getdoc(getattr(bw, name)) or ""
+    told = {}
+    for names, other in re.findall(
+        r"^(\w[\w, ]*)\n    As in :class:`(\w+)`", doc, re.M
+    ):
+        there = documented_defaults(other)
+        told |= {n: there[n] for n in names.split(", ") if n in there}
+    for names, text in re.findall(r"^(\w[\w, ]*) : .*?default=(.+)$", doc, re.M):
+        told |= dict.fromkeys(names.split(", "), text)
+    return told
+
+
+PUBLIC = [
+    name for name in bw.__all__ if "default=" in (getattr(bw, name).__doc__ or "")
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_defaults_are_those_of_the_documentation(name):
+    told = documented_defaults(name)
+    given = inspect.signature(getattr(bw, name)).parameters
+    known = {n: given[n].default for n in told if n in given}
+    assert known
+    for parameter, value in known.items():
+        if isinstance(value, type):
+            assert value.__name__ == told[parameter]
+        else:
+            assert value == ast.literal_eval(told[parameter]), parameter
+
+
+def test_the_documentation_tells_most_defaults_of_aligners():
+    told = {name: documented_defaults(name) for name in CASES}
+    assert told["RobustSRM"]["tol"] == told["DetSRM"]["tol"] == "1e-5"
+    assert sum(map(len, told.values())) >= 80

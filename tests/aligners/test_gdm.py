@@ -9,7 +9,11 @@ from sklearn.base import clone
 from sklearn.svm import NuSVC
 
 from brainweave import GDM, PaperGDM, SubjectBasis
-from brainweave._core.exceptions import InputError, KernelWarning
+from brainweave._core.exceptions import (
+    InputError,
+    KernelWarning,
+    SeparateSubjectsWarning,
+)
 from planted import planted_study
 
 
@@ -227,3 +231,13 @@ def test_raider_images_far_above_no_alignment(real_data):
                 scores.append(classifier.score(test, np.tile(labels[~align], 2)))
     assert np.mean(aligned) > np.mean(plain) + 0.15
     assert np.mean(aligned) > 0.45  # chance is 1/7
+
+
+def test_as_many_components_as_dimensions_do_not_pass_as_alignment():
+    """Every subject then has features of its own; accuracy is at chance."""
+    rng = np.random.default_rng(0)
+    y = [rng.permutation(np.arange(40) % 4) for _ in range(4)]
+    X = [rng.normal(size=(4, 80))[k] + rng.normal(size=(40, 80)) for k in y]
+    everything = sum(b.n_kept for b in PaperGDM(3, energy=0.5).fit(X, y).bases_)
+    with pytest.warns(SeparateSubjectsWarning, match="belong to single subjects"):
+        PaperGDM(everything, energy=0.5).fit(X, y)

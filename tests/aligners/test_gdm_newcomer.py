@@ -12,7 +12,14 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
-from brainweave import GDM, PaperGDM, SubjectBasis, label_graph, matrix_graph
+from brainweave import (
+    GDM,
+    PaperGDM,
+    SubjectBasis,
+    label_graph,
+    matrix_graph,
+    simulate_study,
+)
 from brainweave._core.exceptions import (
     InputError,
     UndeterminedWarning,
@@ -456,3 +463,20 @@ def test_directions_that_only_rounding_determines_do_not_count(rng):
     found = descend(np.eye(8), F)
     assert found.n_determined == 2
     assert np.linalg.matrix_rank(found.map) == 2
+
+
+def test_a_new_subject_without_a_category_does_not_depend_on_the_last_bit():
+    """Scaling its data by 1 + 1e-12 moved its features by 3.7."""
+    study = simulate_study(
+        n_subjects=6, categories=4, missing_categories=1, random_state=1
+    )
+    lacking = next(s for s in study if len(set(s.labels)) == 3)
+    others = [s for s in study if s is not lacking]
+    gdm = GDM(3).fit([s.data() for s in others], [s.labels for s in others])
+    data = lacking.data().astype(np.float64)
+    with pytest.warns(UndeterminedWarning, match="features are zero in the others"):
+        once = gdm.fit_new_subject(data, lacking.labels)
+    with pytest.warns(UndeterminedWarning):
+        again = gdm.fit_new_subject(data * (1 + 1e-12), lacking.labels)
+    assert once.n_undetermined == 1
+    np.testing.assert_allclose(again.transform(data), once.transform(data), atol=1e-8)

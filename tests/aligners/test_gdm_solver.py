@@ -6,8 +6,8 @@ import scipy.linalg
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from brainweave import affinity_graph, label_graph, matrix_graph, time_graph
-from brainweave._core.exceptions import InputError
+from brainweave import PaperGDM, affinity_graph, label_graph, matrix_graph, time_graph
+from brainweave._core.exceptions import InputError, UniquenessWarning
 from brainweave.aligners.gdm import eigenproblem
 from brainweave.aligners.gdm.eigenproblem import solve
 from brainweave.aligners.gdm.solution import Solution, subject_overlap
@@ -313,3 +313,34 @@ def test_subjects_overlap_from_not_at_all_to_wholly(rng):
         assert overlap == pytest.approx(0.5, rel=1e-4)
     small = [np.diag([0.5, 1e-9 * C[1, 1]]) for C in mixed]  # however weak
     assert subject_overlap(small, (9, 9)) == pytest.approx(0.5)
+
+
+def test_a_film_of_more_than_400_time_points_is_aligned():
+    """It crashed: with equal degrees the shift of the iteration was zero."""
+    rng = np.random.default_rng(0)
+    film = rng.normal(size=(450, 8))
+    X = [film @ rng.normal(size=(8, 60)) + rng.normal(size=(450, 60)) for _ in range(9)]
+    results = [
+        PaperGDM(3, energy=1.0, graph="time", solver=solver).fit(X)
+        for solver in ("auto", "closed", "iterative", "dense")
+    ]
+    for model in results:
+        np.testing.assert_allclose(
+            model.eigenvalues_, results[-1].eigenvalues_, rtol=1e-9
+        )
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_an_eigenvalue_that_is_there_eight_times_is_found_eight_times(seed):
+    """The iteration found it once or twice, then the next ones, without a word."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(20, 2.0))
+    y = [np.append(np.arange(20), rng.choice(20, 80, p=shares)) for _ in range(12)]
+    X = [rng.normal(size=(100, 150)) for _ in y]
+    dense = PaperGDM(10, energy=1.0, solver="dense").fit(X, y)
+    auto = PaperGDM(10, energy=1.0).fit(X, y)
+    assert auto.solver_ == "iterative"
+    np.testing.assert_allclose(auto.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
+    assert auto.n_informative_ == dense.n_informative_
+    with pytest.warns(UniquenessWarning):  # the cut goes through the eight
+        PaperGDM(4, energy=1.0).fit(X, y)

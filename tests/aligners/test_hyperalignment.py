@@ -22,7 +22,7 @@ from brainweave import (
     load,
     save,
 )
-from brainweave._core.exceptions import UniquenessWarning
+from brainweave._core.exceptions import InputError, UniquenessWarning
 from brainweave.aligners.gdm.smoother import GramSmoother
 from brainweave.aligners.gdm.strength import (
     best_of_grid,
@@ -364,3 +364,27 @@ def test_a_joint_decomposition_may_keep_all_dimensions(rng):
     Z = [(x - x.mean(axis=0)) / x.std(axis=0) for x in X]
     values = np.linalg.svd(np.hstack(Z), compute_uv=False)
     assert_allclose(model.singular_values_, values[:7], rtol=1e-10)
+
+
+def test_weak_dimensions_are_shared_too(rng):
+    """Of a variance of 1e-10 of the largest; those of rounding are refused."""
+    noise = rng.normal(size=(12, 4))
+    U = np.linalg.qr(noise - noise.mean(axis=0))[0] * [1.0, 0.5, 1e-5, 1e-9]
+    X = [U @ np.linalg.qr(rng.normal(size=(v, 4)))[0].T for v in (6, 8)]
+    fitted = SVDHyperalignment(3, standardize=False).fit(X)
+    assert fitted.n_components_ == 3
+    strength = fitted.singular_values_ / fitted.singular_values_[0]
+    assert_allclose(strength, [1, 0.5, 1e-5], rtol=1e-4)
+    with pytest.raises(InputError, match="more than the 3 dimensions that all"):
+        SVDHyperalignment(4, standardize=False).fit(X)
+
+
+def test_ties_are_measured_by_the_strongest_component():
+    values = np.array([1000.0, 1.0, 1.0 - 1e-7, 0.5])
+    with pytest.warns(UniquenessWarning, match="not unique"):
+        warn_of_tie(values, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_tie(values, 1)
+        warn_of_tie(values, 3)
+        warn_of_tie(values[1:], 1)  # of its own size, 1e-7 is no tie

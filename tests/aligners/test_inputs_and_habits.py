@@ -3,18 +3,23 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave import (
     GDM,
+    SRM,
     DetSRM,
+    NoAlignment,
     Parcelwise,
+    Subject,
     between_subject_classification,
     match_samples,
 )
-from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave._core.exceptions import BrainweaveError, InputError, LayoutWarning
 from brainweave._core.validation import check_indices
+from evaluation_studies import labelled_study, three_subjects
 
 Y = np.array(list("abc") * 8)
 
@@ -153,3 +158,48 @@ def test_row_numbers_count_from_zero_to_the_last():
     for wrong in ([0.0, 1.0], ["a"], [[0, 1]], 3):
         with pytest.raises(TypeError, match="list of row numbers"):
             check_indices("samples", wrong, 5, what="row")
+
+
+def test_values_that_would_be_lost_are_refused():
+    study = labelled_study()
+    X, y = study.to_lists()
+    models = [GDM(2).fit(X, y), NoAlignment().fit(X), SRM(2, random_state=0).fit(X)]
+    masked = np.ma.MaskedArray(X[0], mask=X[0] > 3)
+    for bad, error, message in (
+        (scipy.sparse.csr_array(X[0]), TypeError, "sparse"),
+        (X[0] + 1j, TypeError, "real numbers"),
+        (masked, InputError, "masked values"),
+    ):
+        with pytest.raises(error, match=message):
+            Subject("s0", bad)
+        for model in models:
+            with pytest.raises(error, match=message):
+                model.fit([bad, *X[1:]], y)
+            with pytest.raises(error, match=message):
+                model.transform([bad], [0])
+            with pytest.raises(error, match=message):
+                model.fit_new_subject(bad, y[0])
+    unmasked = np.ma.MaskedArray(X[0], mask=False)
+    np.testing.assert_array_equal(
+        GDM(2).fit([unmasked, *X[1:]], y).eigenvalues_, models[0].eigenvalues_
+    )
+
+
+def test_arrays_in_the_order_of_brainiak_are_noticed():
+    rng = np.random.default_rng(0)
+    own = [rng.normal(size=(40, v)) for v in (60, 70, 80)]
+    with pytest.raises(InputError, match=r"BrainIAK takes voxels x samples.*x\.T"):
+        SRM(2).fit([x.T for x in own])
+    same = [rng.normal(size=(20, 2500)) for _ in range(2)]
+    srm = SRM(2, max_iter=1, tol=0, random_state=0)
+    with pytest.warns(LayoutWarning, match="2500 rows and 20 columns"):
+        srm.fit([x.T for x in same])
+    srm.fit(same)
+    srm.fit([rng.normal(size=(300, 100)) for _ in range(2)])  # Pieman's shape
+
+
+@pytest.mark.parametrize("cut", [slice(1, None), slice(None, -1)])
+def test_labels_that_are_off_by_one_are_refused(cut):
+    X, y = three_subjects()
+    with pytest.raises(InputError, match=r"y\[1\] has \d+ labels for \d+ samples"):
+        GDM(3).fit(X, [y[0], np.asarray(y[1])[cut], y[2]])

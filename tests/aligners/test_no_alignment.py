@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave import NoAlignment
+from brainweave._core.exceptions import InputError
 
 
 def study(seed=0, n=20, v=30):
@@ -93,3 +94,14 @@ def test_standardised_voxels_are_an_isometric_map(rng):
     for energy in (1.0, 0.8):
         model = NoAlignment(energy=energy).fit([rng.normal(size=(9, 5))] * 2)
         assert all(m.isometric for m in model.maps_)
+
+
+def test_a_detached_map_keeps_no_samples(rng):
+    X = [rng.normal(size=(12, 5)) for _ in range(2)]
+    own = NoAlignment().fit(X).maps_[0]
+    plain = own.detach()
+    assert plain.basis is None
+    assert own.basis is not None
+    assert_allclose(plain.transform(X[0]), own.aligning_features(), atol=1e-12)
+    with pytest.raises(InputError, match="made without aligning samples"):
+        plain.aligning_features()

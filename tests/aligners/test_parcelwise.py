@@ -373,3 +373,13 @@ def test_parcels_of_a_file_that_do_not_fit_together_are_told(rng):
     for part in (one, none):
         assert not changed(own, parts=[part, second])
     assert changed(own, parts=[one, none])
+
+
+def test_labels_that_are_given_win_over_those_of_the_subject():
+    X, y = make_study(), np.arange(25) % 5
+    model = model_of(aligner=GDM(2)).fit(X, [y] * 3)
+    wrong = Subject("new", X[0], labels=y[::-1])
+    want = model.fit_new_subject(X[0], y).transform(X[0])
+    assert_allclose(model.fit_new_subject(wrong, y).transform(X[0]), want)
+    right = Subject("new", X[0], labels=y)
+    assert_allclose(model.fit_new_subject(right).transform(X[0]), want)

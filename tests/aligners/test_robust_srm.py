@@ -17,6 +17,7 @@ from brainweave.aligners.srm.robust import (
     RobustSRM,
     VoxelReader,
     orthonormalize,
+    update_map,
     update_response,
 )
 from brainweave.aligners.srm.srm import DetSRM
@@ -252,6 +253,11 @@ def test_objective_of_a_pass_is_that_of_the_best_individual_term():
     S = shrink(X - R @ W.T, 0.8)
     assert_allclose(value, objective([X], [W], R, [S], 0.8), rtol=1e-12)
     assert_allclose(response, (X - S) @ W, atol=1e-12)
+    turned = W.copy()
+    value = update_map(voxels, turned, R, R, bound=0.8, measure=True)
+    assert_allclose(value, objective([X], [W], R, [S], 0.8), rtol=1e-12)
+    assert_allclose(turned, polar((X - S).T @ R), atol=1e-12)
+    assert update_map(voxels, turned, R, R, bound=0.8) == 0  # not asked for
 
 
 def test_says_when_it_did_not_converge():
@@ -329,3 +335,22 @@ def test_a_robust_map_of_a_file_has_a_threshold(lam, max_iter, fits):
     common = {"mean": np.zeros(4), "scale": np.ones(4)}
     own = RobustMap(weights=np.eye(4)[:, :2], lam=lam, max_iter=max_iter, **common)
     assert (not list(own._misfits())) == fits
+
+
+def test_passes_end_once_every_response_has_settled(rng):
+    X = rng.normal(size=(6, 30))
+    common = {"mean": np.zeros(30), "scale": np.ones(30)}
+    own = RobustMap(
+        weights=polar(rng.normal(size=(30, 2))), lam=0.8, max_iter=500, **common
+    )
+    passes = []
+
+    def read():
+        passes.append(1)
+        return [(slice(0, 30), X.copy())]
+
+    found = own.responses(VoxelReader(read, NumpyOps(X.dtype)), 6)
+    assert 2 < len(passes) < 200
+    own.max_iter = 1000
+    again = own.responses(VoxelReader(read, NumpyOps(X.dtype)), 6)
+    assert_allclose(again, found, rtol=0, atol=0)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import SRM, DetSRM
-from brainweave._core.exceptions import LayoutWarning
+from brainweave._core.exceptions import InputError, LayoutWarning
 from brainweave.aligners.srm.srm import EMSteps, Model
 from brainweave.aligners.timelocked import Alignment, Iterations, align_to
 from brainweave.basis.basis import SubjectBasis
@@ -361,3 +361,24 @@ def test_changes_that_are_rounding_end_an_iteration():
         small.add(value)
     assert not small.converged
     assert not small.go_on()  # no more than max_iter
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_start_with_one_value_that_is_no_number_is_refused(rng, bad):
+    X = [rng.normal(size=(12, 20)) for _ in range(2)]
+    start = rng.normal(size=(12, 2))
+    SRM(2, init=start).fit(X)
+    start[3, 1] = bad
+    with pytest.raises(InputError, match="init of SRM has NaN or infinite values"):
+        SRM(2, init=start).fit(X)
+
+
+@pytest.mark.parametrize("weakest", [1e-2, 1e-4, 3e-5])
+def test_maps_stay_orthonormal_where_the_target_is_ill_conditioned(rng, weakest):
+    basis = SubjectBasis(rng.normal(size=(20, 60)))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    S = (basis.vectors[:, :3] * [1, 0.5, weakest]) @ turn
+    found = align_to(basis, S)
+    metric = found.mixing.T @ basis.gram_times(found.mixing)
+    assert_allclose(metric, np.eye(3), atol=1e-11)
+    assert_allclose(found.features, basis.gram_times(found.mixing), atol=1e-10)

@@ -9,6 +9,7 @@ from brainweave import (
     PaperGDM,
     Parcelwise,
     Searchlight,
+    between_subject_classification,
     load,
     load_basis,
     save,
@@ -16,6 +17,7 @@ from brainweave import (
 )
 from brainweave._core.exceptions import InputError
 from brainweave.study import Study, Subject
+from evaluation_studies import labelled_study
 
 
 @pytest.fixture
@@ -96,6 +98,8 @@ def test_bare_lists_go_by_position(study):
     a, b = model.transform(X[1:3], [1, 2]), model.transform(X[1:3], ["s1", "s2"])
     for one, other in zip(a, b, strict=True):
         np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match="2 arrays for 4 subjects"):
+        model.transform(X[:2])
     twice = model.transform([X[1], X[1]], [1, 1])
     np.testing.assert_array_equal(twice[0], twice[1])
 
@@ -142,3 +146,38 @@ def test_rows_are_not_taken_as_categories(study):
     model = GDM(2).fit(study)
     with pytest.raises(InputError, match="pass those of the new subject"):
         model.fit_new_subject(study["s0"].samples[:3])  # as many rows as categories
+
+
+def test_a_subject_called_1_is_not_confused_with_the_second_one():
+    named = labelled_study()
+    study = Study(
+        Subject(i, s.samples, labels=s.labels) for i, s in enumerate(named, start=1)
+    )
+    for ask in (lambda: study[1], lambda: study.subset([1])):
+        with pytest.raises(InputError, match="1 could mean two subjects"):
+            ask()
+    assert study["1"] is study.subjects[0]
+    assert study.subset(["1"]).ids == ["1"]
+    assert study[0].id == "1"  # nobody is called 0
+    assert next(reversed(study)).id == "4"
+    assert study.index(study["3"]) == 2
+    # the package itself never means an id when it counts
+    for protocol in ("joint", "held-out"):
+        result = between_subject_classification(GDM(2), study, protocol=protocol)
+        assert result.mean > 0.8
+
+
+def test_a_string_is_not_a_list_of_letters():
+    study = labelled_study()
+    assert study.subset(labels="cat").categories == ["cat"]
+    assert study.subset(subjects="s2").ids == ["s2"]
+    model = GDM(2).fit(study)
+    (found,) = model.transform([study["s2"].samples], subjects="s2")
+    np.testing.assert_array_equal(found, model.transform(study)[2])
+
+
+@pytest.mark.parametrize("key", [True, 1.0, None])
+def test_a_subject_is_named_by_a_number_or_a_text(study, key):
+    model = GDM(2).fit(study)
+    with pytest.raises(TypeError, match=f"numbers 0, 1, ... or ids; got {key}"):
+        model.transform([study[1].samples], [key])

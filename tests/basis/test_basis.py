@@ -428,3 +428,74 @@ def test_one_sample_that_is_not_finite_is_refused_by_any_kernel(rng, standardize
         basis = SubjectBasis(X, kernel=kernel, standardize=standardize)
         with pytest.raises(InputError, match="NaN or infinite"):
             basis.kernel_to(Z)
+
+
+def test_runs_are_told_for_every_sample(rng):
+    X = rng.normal(size=(12, 9))
+    assert SubjectBasis(X, runs=[1] * 12).runs.tolist() == [1] * 12
+    with pytest.raises(InputError, match="X has 12 samples and 11 runs"):
+        SubjectBasis(X, runs=[1] * 11)
+
+
+def test_the_smaller_of_two_matrices_is_decomposed(rng):
+    sizes = [SubjectBasis(rng.normal(size=(12, v))).uses_covariance for v in (11, 12)]
+    assert sizes == [True, False]
+    narrow = SubjectBasis(rng.normal(size=(12, 5)), kernel="gaussian")
+    assert not narrow.uses_covariance
+
+
+def test_samples_of_other_voxels_are_refused_by_every_kernel(rng):
+    X = rng.normal(size=(12, 9))
+    for kernel in ("linear", "gaussian", lambda a, b: a @ b[:, : a.shape[1]].T):
+        basis = SubjectBasis(X, kernel=kernel)
+        with pytest.raises(
+            InputError, match=r"samples x 9 voxels.*got shape \(12, 8\)"
+        ):
+            basis.kernel_to(X[:, :8])
+    basis = SubjectBasis(X @ X.T, kernel="precomputed")
+    with pytest.raises(InputError, match="Z must be samples x 12 columns"):
+        basis.kernel_to(X[:3] @ X[:11].T)
+    with pytest.raises(InputError, match="Z has NaN or infinite values"):
+        basis.kernel_to(np.full((2, 12), np.nan))
+
+
+def test_a_precomputed_kernel_maps_new_samples_by_their_products(rng):
+    X, Z = z(rng.normal(size=(12, 9))), rng.normal(size=(4, 9))
+    basis, linear = SubjectBasis(X @ X.T, kernel="precomputed"), SubjectBasis(X)
+    assert_allclose(basis.kernel_to(Z @ X.T), linear.kernel_to(Z), atol=1e-10)
+
+
+def test_products_are_of_no_use_to_a_kernel_of_samples(rng):
+    X = rng.normal(size=(12, 9))
+    products = SubjectBasis(X).products_with(X[:3])
+    by_function = SubjectBasis(X, kernel=lambda a, b: a @ b.T)
+    with pytest.raises(InputError, match="needs the samples, not their inner"):
+        by_function.kernel_to(products)
+    for name in ("linear", "quadratic", "gaussian", "sigmoid"):
+        params = None if name == "linear" else {"hp": 9.0}
+        basis = SubjectBasis(X, kernel=name, kernel_params=params)
+        assert_allclose(basis.kernel_to(products), basis.kernel_to(X[:3]), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(24, 60), (24, 10)])
+def test_a_light_basis_computes_again_what_it_gave_up(rng, shape):
+    basis = SubjectBasis(rng.normal(size=shape))
+    gram, values = basis.gram.copy(), basis.values
+    light = basis.without_matrices()
+    assert basis.is_decomposed
+    assert not light.is_decomposed
+    assert_allclose(light.products(), gram, atol=1e-9)
+    assert basis.values is not None
+    assert_allclose(basis.values, values)
+    other = SubjectBasis(rng.normal(size=shape), kernel=lambda a, b: a @ b.T)
+    assert other.without_matrices() is other
+
+
+def test_a_kernel_tells_which_share_of_it_is_lost(rng):
+    X = rng.normal(size=(20, 30))
+    assert SubjectBasis(X).lost_share == 0
+    values = np.r_[4.0, 3.0, 2.0, -1.0, np.zeros(15)]
+    H = np.linalg.qr(np.c_[np.ones(20), rng.normal(size=(20, 19))])[0][:, 1:]
+    basis = SubjectBasis((H * values) @ H.T, kernel="precomputed")
+    assert_allclose(basis.lost_share, 1 / 10, rtol=1e-9)
+    assert_allclose(basis.spectrum, [4, 3, 2], rtol=1e-9)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel, sigmoid_kernel
 from sklearn.preprocessing import KernelCenterer
 
+from brainweave import GDM
 from brainweave._core.exceptions import InputError
 from brainweave.basis.kernels import (
     DEFAULT_HP,
@@ -15,6 +16,7 @@ from brainweave.basis.kernels import (
     check_precomputed,
     is_symmetric,
 )
+from evaluation_studies import three_subjects
 
 
 def evaluate(kernel, A, B):
@@ -151,3 +153,24 @@ def test_what_is_no_gram_matrix_is_refused(rng):
             check_precomputed(wrong, "X[1]")
     with pytest.raises(InputError, match=r"X\[1\] is not a symmetric Gram matrix"):
         check_precomputed(np.triu(gram), "X[1]")
+
+
+def test_a_large_hp_does_not_leave_one_dimension_in_silence():
+    X, y = three_subjects()
+    gdm = GDM(3, kernel="quadratic", kernel_params={"hp": 1e18}).fit(X, y)
+    linear = GDM(3).fit(X, y)  # which the kernel tends to
+    assert [b.n_kept for b in gdm.bases_] == [b.n_kept for b in linear.bases_]
+
+
+def test_a_small_hp_that_makes_every_sample_unlike_is_refused():
+    X, y = three_subjects()
+    with pytest.raises(InputError, match=r"X\[0\].* no two samples alike"):
+        GDM(3, kernel="gaussian", kernel_params={"hp": 1e-3}).fit(X, y)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e30), ("float64", 1e100)])
+def test_a_quadratic_kernel_that_overflows_is_refused(dtype, unit):
+    X, y = three_subjects()
+    large = [(x * unit).astype(dtype) for x in X]
+    with pytest.raises(InputError, match=r"X\[0\].*(too large|overflows)"):
+        GDM(3, kernel="quadratic", standardize=False).fit(large, y)

@@ -16,6 +16,7 @@ from brainweave._core import arrays as arrays
 from brainweave._core.arrays import as_sendable, backing_map
 from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.basis.signatures import same_samples, sample_signatures
+from evaluation_studies import three_subjects
 
 
 @pytest.fixture
@@ -573,3 +574,61 @@ def test_products_with_other_samples(rng, standardize):
     assert_allclose(found.cross, b @ a.T, atol=1e-10)
     assert_allclose(found.squares, (b * b).sum(axis=1), atol=1e-10)
     assert_allclose(found.shift, 0 if standardize else b @ X.mean(axis=0), atol=1e-10)
+
+
+def test_a_map_cleaned_in_memory_is_aligned_as_it_was_cleaned(tmp_path):
+    X, y = three_subjects()
+    maps = []
+    for i, x in enumerate(X):
+        np.save(tmp_path / f"{i}.npy", x)
+        maps.append(np.load(tmp_path / f"{i}.npy", mmap_mode="c"))
+        maps[-1] -= np.outer(np.sin(np.arange(40)), maps[-1][1])  # take out a confound
+    expected = GDM(3).fit([np.array(m) for m in maps], y)
+    np.testing.assert_array_equal(
+        GDM(3).fit(maps, y).eigenvalues_, expected.eigenvalues_
+    )
+
+
+def test_a_file_replaced_before_a_fit_does_not_slip_in(tmp_path):
+    X, y = three_subjects()
+    for i, x in enumerate(X):
+        np.save(tmp_path / f"{i}.npy", x)
+    maps = [np.load(tmp_path / f"{i}.npy", mmap_mode="r") for i in range(3)]
+    for i, x in enumerate(X):  # another job writes its own version
+        np.save(tmp_path / "new.npy", x[::-1])
+        (tmp_path / "new.npy").replace(tmp_path / f"{i}.npy")
+    found = GDM(3).fit(maps, y).eigenvalues_
+    np.testing.assert_array_equal(found, GDM(3).fit(X, y).eigenvalues_)
+
+
+def test_swapping_two_rows_after_the_fit_does_not_bend_the_weights():
+    X, y = three_subjects()
+    for first in range(1, 40):  # whichever rows
+        gdm = GDM(3).fit(X, y)
+        X[1][[0, first]] = X[1][[first, 0]]
+        with pytest.raises(InputError, match=r"X\[1\] was changed in place"):
+            _ = gdm.maps_[1].weights
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e25), ("float64", 1e200)])
+def test_a_large_unit_does_not_make_voxels_constant(dtype, unit):
+    X, y = three_subjects()
+    scaled = [(x * unit).astype(dtype) for x in X]
+    gdm = GDM(3).fit(scaled, y)
+    assert all(basis.constant_voxels.size == 0 for basis in gdm.bases_)
+    expected = GDM(3).fit(X, y).eigenvalues_
+    np.testing.assert_allclose(gdm.eigenvalues_, expected, rtol=1e-4)
+    assert np.isfinite(gdm.transform(scaled)[0]).all()
+
+
+def test_chunks_widen_with_the_samples_between_two_limits():
+    """Four columns a sample, from 16 to 64 MiB, and never fewer than 256."""
+    sizes = {10: 209715, 512: 4096, 1000: 4000, 1024: 4096, 10_000: 838, 10**6: 256}
+    assert {n: arrays.chunk_width(n) for n in sizes} == sizes
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int16])
+def test_values_come_back_in_the_precision_of_the_samples(dtype):
+    want = np.float32 if dtype in (np.float16, np.float32) else np.float64
+    for values in (np.ones(3), np.ones(3, np.float32)):
+        assert arrays.as_kind_of(np.ones((2, 2), dtype), values).dtype == want

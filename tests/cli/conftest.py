@@ -45,6 +45,7 @@ def call(capsys, monkeypatch):
         got = run_in_process([str(a) for a in arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in err, err
+        assert "should not happen" not in err, err
         assert got == code, err
         return out, err
 

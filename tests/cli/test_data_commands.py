@@ -468,3 +468,14 @@ def test_an_image_that_may_not_be_read_names_the_permission(tmp_path, call, forb
     assert "cannot be read (Permission denied). Ask its owner" in told
     assert "damaged" not in told
     assert "folder" not in told
+
+
+def test_overwriting_a_study_spares_what_is_not_ours(study, tmp_path, call):
+    """--overwrite once deleted scans: it took any folder."""
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    (scans / "dataset_description.json").write_text('{"Name": "years of work"}')
+    words = ("convert", study, scans, "--overwrite", "-q")
+    _, said = call(*words, code=2)
+    assert "holds no study, so it is not replaced" in said
+    assert (scans / "dataset_description.json").is_file()

@@ -147,6 +147,7 @@ def test_a_model_without_ids_is_refused(study, tmp_path, call):
         _, said = call(*command, code=2)
         assert "does not say who its 3 subjects are" in said
         assert "Fit it on a Study" in said
+    assert not out.exists()
 
 
 def test_a_model_that_was_joined_has_the_fingerprint_of_no_study(study, tmp_path, call):
@@ -276,6 +277,7 @@ def test_transform_of_a_stranger_names_who_is_known(study, tmp_path, call):
     call("fit", tmp_path / "three", "-o", out, "--n-components", 2, "-q")
     _, said = call("transform", out, study, tmp_path / "shared", code=2)
     assert "does not know subject '04'; it has 01, 02, 03" in said
+    assert not (tmp_path / "shared").exists()
     _, said = call("add-subject", out, study, "--subject", "sub-02", code=2)
     assert "Subject '02' is in the model already" in said
 

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave.evaluation.splits import match_study
+from evaluation_studies import unrelated_study
 
 
 def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
@@ -340,3 +341,17 @@ def test_a_setting_that_no_method_has_is_refused(study, tmp_path, call):
     words = ("compare", study, "-o", tmp_path / "c", "--method", "srm,detsrm")
     _, said = call(*words, "--graph", "time", code=2)
     assert "None of these methods has a parameter 'graph'" in said
+
+
+def test_noise_that_was_aligned_cannot_be_scored_as_a_success(rng, tmp_path, call):
+    """Noise that is fitted, transformed and then scored reaches 99 %."""
+    unrelated_study(rng, runs=[1] * 28).save(tmp_path / "noise")
+    model = tmp_path / "m.safetensors"
+    call("fit", tmp_path / "noise", "-o", model, "--n-components", 5, "-q")
+    out, _ = call("transform", model, tmp_path / "noise", tmp_path / "shared", "-q")
+    assert "112 of 112 samples took part in the alignment" in out
+    results = tmp_path / "results"
+    words = ("compare", tmp_path / "shared", "-o", results, "-q")
+    _, said = call(*words, code=2)
+    assert "took part" in said or "aligned" in said
+    assert not (results / "results.json").exists()

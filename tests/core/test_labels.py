@@ -21,6 +21,7 @@ from brainweave._core.labels import (
     sort_labels,
 )
 from brainweave.study import Study, Subject
+from evaluation_studies import labelled_study, three_subjects
 
 NONE = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT")]
 
@@ -187,3 +188,58 @@ def test_days_are_labels_in_their_order():
 
 def test_labels_without_an_order_are_sorted_by_their_text():
     assert sort_labels([2j, 1j, "a", 3]) == [3, "a", 1j, 2j]
+
+
+def _relabelled(study, who, old, new):
+    return study.map(
+        lambda s: (
+            s._replace(labels=[new if v == old else v for v in s.labels])
+            if s.id in who
+            else s
+        )
+    )
+
+
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("ignore:nu=0.5 is infeasible")
+def test_a_category_spelt_in_two_ways_is_pointed_out():
+    study = _relabelled(labelled_study(), ("s0", "s1"), "face", "Face")
+    message = "'Face' and 'face' differ by case, blanks or type only"
+    with pytest.warns(LabelWarning, match=message):
+        GDM(2).fit(study)
+    with pytest.warns(LabelWarning, match=message):
+        between_subject_classification(GDM(2), study)
+
+
+def test_groups_of_subjects_without_a_common_label_are_not_aligned():
+    study = labelled_study()
+    for old in ("cat", "dog", "face"):
+        study = _relabelled(study, ("s0", "s1"), old, old.upper())
+    message = "'s0', 's1' have 'CAT', 'DOG', 'FACE'; 's2', 's3' have"
+    with pytest.raises(InputError, match=message):
+        GDM(2).fit(study)
+    with pytest.raises(InputError, match=message):
+        between_subject_classification(GDM(2), study)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", "n/a"])
+def test_samples_without_a_label_are_no_category_anywhere(missing):
+    study = labelled_study()
+    labels = [[missing if v == "face" else v for v in s.labels] for s in study]
+    X, _ = study.to_lists()
+    by_lists = GDM(1).fit(X, labels)
+    known = Study(s._replace(labels=y) for s, y in zip(study, labels, strict=True))
+    assert by_lists.graph_.groups[0].names == ("cat", "dog")
+    assert GDM(1).fit(known).graph_.groups[0].names == ("cat", "dog")
+
+
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
+@pytest.mark.parametrize("other", ["1", "1 ", " 1"])
+def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
+    X, y = three_subjects()
+    mine = [other if label == 1 else str(label) for label in y[0]]
+    with pytest.raises(InputError, match="differ by case, blanks or type only"):
+        GDM(3).fit(X, [mine, *y[1:]])
+    some = [other if label == 1 else label for label in y[0]]
+    with pytest.warns(LabelWarning, match="differ by case, blanks or type only"):
+        GDM(3).fit(X, [some, *y[1:]])

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import NuSVC
@@ -19,12 +20,17 @@ from brainweave import (
     NoAlignment,
     PaperGDM,
     between_subject_classification,
+    between_subject_matching,
     label_graph,
     load_matlab,
     split_study,
 )
 from brainweave._core.exceptions import ClassifierWarning, InputError
-from brainweave.evaluation.classifiers import SeparatingNuSVC, largest_nu
+from brainweave.evaluation.classifiers import (
+    SeparatingNuSVC,
+    balanced_accuracy,
+    largest_nu,
+)
 from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.measures import Classification
 from evaluation_studies import as_named_study, study_lists
@@ -446,3 +452,30 @@ def test_features_of_different_width_cannot_be_classified_together(rng):
         between_subject_classification(Untouched(), X, y, protocol="joint")
     with pytest.raises(InputError, match="Untouched has no fit_new_subject"):
         between_subject_classification(Untouched(), X, y)
+
+
+def test_rare_categories_weigh_the_same_in_the_balanced_accuracy():
+    true, predicted = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 0, 0, 1])
+    assert_allclose(balanced_accuracy(true, predicted), 0.75, rtol=1e-12)
+    assert_allclose(
+        balanced_accuracy(true, predicted),
+        balanced_accuracy_score(true, predicted),
+        rtol=1e-12,
+    )
+    # a prediction of what does not occur is wrong, and no category of its own
+    assert_allclose(balanced_accuracy(true[:4], predicted[:4] + 2), 0, atol=0)
+
+
+def test_progress_is_told_by_the_library(rng):
+    X, y = study_lists(rng)
+    y = [y[0]] * 4
+    told = []
+    between_subject_classification(
+        GDM(2), X, y, n_permutations=30, progress=lambda *said: told.append(said)
+    )
+    # 2 halves, 4 folds
+    assert [t[0] for t in told] == list(range(1, 9))
+    assert told[-1] == (8, 8, "GDM, held-out")
+    between_subject_matching(GDM(2), X, y, window=3, progress=True)
+    with pytest.raises(TypeError, match="progress must be True, False or a function"):
+        between_subject_matching(GDM(2), X, y, window=3, progress=3)

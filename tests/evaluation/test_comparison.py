@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,9 +21,13 @@ from brainweave import (
     simulate_study,
 )
 from brainweave.evaluation.comparison import (
+    ChanceTest,
+    above_chance,
     compare_results,
+    judge_alignment,
     sign_flip_p,
     smallest_flip_p,
+    subject_interval,
     subject_means,
     verdict,
 )
@@ -272,6 +277,9 @@ def test_a_comparison_is_printed_as_a_table_with_a_verdict(study):
     head, first, second, note, last = str(found).splitlines()
     assert head.split()[:3] == ["method", "protocol", "mean"]
     assert first.startswith("GDM     held-out  ")
+    gdm = found.results["GDM"]
+    shown = [f"{v:.3f}" for v in (gdm.mean, gdm.std, gdm.chance)]
+    assert first.split()[2:7] == [*shown, f"{gdm.p_value:.3g}", "8"]
     assert second.startswith("SRM     n/a       n/a")
     assert head.index("error") == second.index("InputError: SRM joins")
     assert note.startswith("chance: the most frequent category; p: permuted labels")
@@ -312,3 +320,199 @@ def test_a_subject_counts_by_the_mean_of_its_folds():
     assert subject_means(twice) == {"a": 0.5, "b": 0.0}
     rows = SimpleNamespace(subjects=[1, 2], scores=np.array([[0.2, 0.4], [0.4, 0.8]]))
     assert subject_means(rows) == pytest.approx({"1": 0.3, "2": 0.6})
+
+
+# -- whether an alignment worked -------------------------------------------------------
+
+EIGHT = np.linspace(0.4, 0.6, 8)
+BASELINE = "without alignment"
+GOOD = SimpleNamespace(worked=True, verdict="Alignment worked: samples agree.")
+BAD = SimpleNamespace(worked=False, verdict="No evidence of a shared space: none.")
+OPEN = SimpleNamespace(worked=None, verdict="Too few samples.")
+
+
+def test_the_interval_is_that_of_students_t():
+    values = np.array([0.3, 0.5, 0.4, 0.6])
+    want = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    assert subject_interval(result_of(values)) == pytest.approx(want)
+    assert subject_interval(result_of(values[:3])) is not None
+    assert subject_interval(result_of(values[:2])) is None
+    assert subject_interval(result_of([0.0, 0.9, 1.0])) == (0.0, 1.0)
+
+
+def test_a_p_is_shown_with_the_smallest_that_is_possible():
+    assert str(ChanceTest(0.012, None, "flips")) == "p = 0.012, flips"
+    assert str(ChanceTest(0.05, 0.05, "f")) == "p = 0.05, f: the smallest p possible"
+    assert str(ChanceTest(0.5, 0.1, "f")) == "p = 0.5, f; smallest p possible 0.1"
+    assert ChanceTest(1.0, None, "").can_tell
+    assert ChanceTest(1.0, 0.049, "").can_tell
+    assert not ChanceTest(1.0, 0.05, "").can_tell
+
+
+def test_permutations_are_corrected_for_the_choice_of_the_method():
+    result, other = result_of(EIGHT), result_of(EIGHT)
+    result.p_value, result.smallest_p = 0.02, 0.01
+    assert above_chance(result) == ChanceTest(0.02, 0.01, "permuted labels")
+    how = "permuted labels, corrected for the choice among 2 methods"
+    assert above_chance(result, other) == ChanceTest(0.04, 0.02, how)
+    result.p_value, result.smallest_p = 0.6, 0.7
+    test = above_chance(result, other)
+    assert (test.p, test.smallest_p) == (1.0, 1.0)
+    result.smallest_p = None
+    assert above_chance(result).smallest_p is None
+
+
+def test_sign_flips_test_held_out_scores_of_the_subjects_that_all_have():
+    result = result_of(EIGHT)
+    flips = above_chance(result)
+    assert (flips.p, flips.smallest_p) == pytest.approx((2**-8, 2**-8))
+    assert flips.how == "sign flips over 8 subjects"
+    few = above_chance(result, result_of(EIGHT[:5], chance=0.3))
+    assert few.smallest_p == pytest.approx(2**-5)
+    assert few.how.startswith("sign flips over 5 subjects, corrected for the choice")
+    rows = [EIGHT[:5] - 0.25, EIGHT[:5] - 0.3]
+    assert few.p == pytest.approx(sign_flip_p(rows))
+    assert above_chance(result_of(EIGHT, protocol="joint")) is None
+    unknown = SimpleNamespace(scores=[1], folds=[{}], chance=0.5, protocol="held-out")
+    assert above_chance(unknown) is None
+
+
+def test_accuracy_and_gain_make_a_verdict():
+    results = {"gdm": result_of(EIGHT + 0.2), BASELINE: result_of(EIGHT)}
+    found = judge_alignment(results)
+    assert (found.kind, found.title) == ("good", "Alignment worked")
+    accuracy, gain = found.reasons
+    low, high = (f"{100 * v:.1f}" for v in subject_interval(results["gdm"]))
+    assert accuracy == (
+        "With gdm, 70\u00a0% of the samples of left-out subjects are classified "
+        f"correctly (held-out; 95 % interval over subjects {low}\u00a0% to "
+        f"{high}\u00a0%); chance is 25\u00a0%: above chance (p = 0.0039, sign flips "
+        "over 8 subjects: the smallest p possible)."
+    )
+    assert gain == (
+        "With gdm, accuracy is 20.0 percentage points higher than without alignment "
+        "(p = 0.0078, two-sided sign flips over 8 subjects: the smallest p possible)."
+    )
+    worse = {"gdm": result_of(EIGHT), BASELINE: result_of(EIGHT + 0.2)}
+    found = judge_alignment(worse)
+    assert (found.kind, found.title) == ("open", "Unclear whether alignment worked")
+    assert "20.0 percentage points lower than" in found.reasons[1]
+    noise = 0.01 * np.array([1, -1, 1, -1, 1, -1, 1, -2])
+    alike = {"gdm": result_of(EIGHT), BASELINE: result_of(EIGHT + noise)}
+    assert judge_alignment(alike).reasons[1].endswith("which may be chance.")
+    few = {"gdm": result_of(EIGHT[:5]), BASELINE: result_of(EIGHT[:5] - 0.1)}
+    found = judge_alignment(few)
+    assert found.reasons[1].endswith("too few subjects to tell them apart.")
+    assert found.kind == "good"  # above chance, p = 1 / 32
+
+
+def test_the_best_method_is_judged_unless_one_is_named():
+    results = {"srm": result_of(EIGHT), "gdm": result_of(EIGHT + 0.1)}
+    results[BASELINE] = result_of(EIGHT - 0.1)
+    best, gain = judge_alignment(results).reasons
+    assert best.startswith("With gdm, 60")
+    assert "corrected for the choice among 2 methods" in best
+    assert "20.0 percentage points higher" in gain
+    assert "corrected for all pairs of methods" in gain
+    named, gain = judge_alignment(results, method="srm").reasons
+    assert named.startswith("With srm, 50")
+    assert "choice" not in named
+    assert "10.0 percentage points higher" in gain
+
+
+def test_what_was_not_tested_decides_nothing():
+    joint = {"gdm": result_of(EIGHT, protocol="joint")}
+    found = judge_alignment(joint)
+    assert found.kind == "open"
+    assert found.title == "Whether alignment worked cannot be told"
+    assert found.reasons[0].endswith("not tested, so it alone decides nothing.")
+    four = judge_alignment({"gdm": result_of([0.5, 0.5, 0.5, 0.5])})
+    assert four.kind == "open"
+    assert "Too few subjects, or permutations, to tell" in four.reasons[0]
+    chance = judge_alignment({"gdm": result_of(EIGHT, chance=0.5)})
+    assert chance.kind == "bad"
+    assert "not above chance" in chance.reasons[0]
+    meant = result_of(EIGHT)
+    meant.chance_is = "the most frequent category"
+    said = judge_alignment({"gdm": meant}).reasons[0]
+    assert "chance, the most frequent category, is 25" in said
+    assert "(chance 25.0%, the most frequent category)" in verdict({"gdm": meant})
+
+
+def test_held_out_samples_join_the_verdict():
+    assert judge_alignment({}) is None
+    assert judge_alignment({BASELINE: result_of(EIGHT)}) is None
+    assert judge_alignment({}, GOOD).reasons == ["Samples agree."]
+    bad = judge_alignment({}, BAD)
+    assert (bad.kind, bad.title) == ("bad", "No evidence of a shared space")
+    assert bad.reasons == ["None."]
+    assert judge_alignment({}, OPEN).kind == "open"
+    above = {"gdm": result_of(EIGHT)}
+    assert judge_alignment(above, GOOD).kind == "good"
+    assert judge_alignment(above, OPEN).kind == "good"
+    mixed = judge_alignment(above, BAD)
+    assert (mixed.kind, len(mixed.reasons)) == ("open", 2)
+
+
+def test_methods_are_tested_within_their_protocol():
+    results = {
+        f"{name} ({protocol})": result_of(EIGHT + k / 10, protocol=protocol)
+        for protocol in ("held-out", "joint")
+        for k, name in enumerate("ab")
+    }
+    pairs = [(t.better, t.other) for t in Comparison(results).tests]
+    assert pairs == [("b (held-out)", "a (held-out)"), ("b (joint)", "a (joint)")]
+    three = [result_of(EIGHT + k / 10) for k in range(3)]
+    said = verdict(dict(zip("abc", three, strict=True)))
+    assert "corrected for all pairs" in said
+    assert "20.0 points higher than a" in said
+    assert "10.0 points higher than b" in said
+
+
+def test_scores_that_are_no_shares_are_shown_as_numbers():
+    rows = [
+        SimpleNamespace(
+            scores=np.array([EIGHT + k / 10]),
+            subjects=list("abcdefgh"),
+            protocol="held-out",
+            chance=0.0,
+        )
+        for k in range(2)
+    ]
+    said = verdict({"low": rows[0], "high": rows[1]})
+    assert "high scores highest, 0.600 (chance 0.000): 0.100 higher than low" in said
+
+
+def test_a_saved_comparison_has_its_tables(study, tmp_path):
+    found = compare_methods(study, {"GDM": GDM(2)}, n_permutations=3)
+    frame, result = found.to_frame(), found.results["GDM"]
+    assert frame["folds"].tolist() == [len(result.folds)] == [8]
+    assert frame["p"].tolist() == [result.p_value]
+    assert frame["seconds"].tolist() == [result.seconds["total"]]
+    assert frame["error"].tolist() == [""]
+    assert "error" not in str(found).splitlines()[0]
+    found.save(tmp_path / "made" / "c")
+    found.save(tmp_path / "made" / "c")  # a folder that is there is taken
+    head, *rows = (tmp_path / "made" / "c" / "folds.tsv").read_text().splitlines()
+    assert "method" in head.split("\t")
+    assert len(rows) == 8
+    text = (tmp_path / "made" / "c" / "comparison.tsv").read_text()
+    assert text.splitlines()[0].split("\t") == list(frame)
+
+
+class Talkative(NoAlignment):
+    """Warns at each fit, of another number."""
+
+    numbers = itertools.count()
+
+    def fit(self, X, y=None):
+        warnings.warn(f"{next(self.numbers)} of 90 voxels.", stacklevel=2)
+        return super().fit(X, y)
+
+
+def test_warnings_that_differ_in_their_numbers_are_said_once():
+    X, y = simulate_study(n_subjects=3, n_voxels=20, categories=2, n_runs=2).to_lists()
+    with pytest.warns(UserWarning, match="of 90 voxels") as said:
+        compare_methods(X, {"none": Talkative()}, y, n_jobs=1)
+    (one,) = {str(w.message) for w in said}
+    assert re.fullmatch(r"none: \d+ of 90 voxels \(in 6 fits\)\.", one)

@@ -9,56 +9,31 @@ from numpy.testing import assert_allclose
 from sklearn.neighbors import NearestCentroid
 
 import brainweave as bw
-from aligners.test_conformance import exported_aligners
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, Matching, Reconstruction
-from evaluation_studies import CountedArray, study_lists
+from evaluation_studies import study_lists, three_subjects
+from every_aligner import CASES, aligner_for_scores
 
-PARCELS = np.repeat([1, 2], 10)
-NEIGHBORHOODS = [np.arange(12), np.arange(8, 20)]
-NEEDS = {
-    "Parcelwise": lambda: bw.Parcelwise(bw.DetSRM(2, random_state=0), PARCELS),
-    "Searchlight": lambda: bw.Searchlight(
-        bw.DetSRM(2, random_state=0), neighborhoods=NEIGHBORHOODS
-    ),
-    # other kernels have no voxels to predict, and say so
-    "KernelHyperalignment": lambda: bw.KernelHyperalignment(2, kernel="linear"),
-    "GDMCV": lambda: bw.GDMCV(energies=(0.5, 0.9), n_components=2),
-}
-ALIGNERS = sorted(exported_aligners())
-
-
-def make(name):
-    if name in NEEDS:
-        return NEEDS[name]()
-    cls = getattr(bw, name)
-    known = {"n_components": 2, "random_state": 0}
-    taken = cls().get_params(deep=False)
-    return cls(**{k: v for k, v in known.items() if k in taken})
+ALIGNERS = sorted(CASES)
 
 
 @pytest.fixture
 def data(rng):
     """Subjects of one mask who saw the categories in one order."""
-    X, y = study_lists(rng, n_subjects=4, n_samples=36, voxels=20, noise=1.0)
-    order = np.argsort(y[0] * 0 + np.arange(36) % 3, kind="stable")
-    known = np.repeat(np.arange(3), 12)
-    by_category = [
-        x[np.argsort(own, kind="stable")] for x, own in zip(X, y, strict=True)
-    ]
-    mixed = np.argsort(order, kind="stable")
-    return [x[mixed, :20] for x in by_category], [known[mixed]] * 4
-
-
-def test_the_list_is_not_empty():
-    assert {"GDM", "SRM", "Parcelwise", "Searchlight", "NoAlignment"} <= set(ALIGNERS)
+    X, y = study_lists(rng, n_subjects=4, n_samples=36, voxels=40, noise=1.0)
+    rows = [np.argsort(own, kind="stable").reshape(3, 12).T.ravel() for own in y]
+    same = [x[own, :40] for x, own in zip(X, rows, strict=True)]
+    return same, [np.arange(36) % 3] * 4
 
 
 @pytest.mark.parametrize("protocol", ["joint", "held-out"])
 @pytest.mark.parametrize("name", ALIGNERS)
 def test_every_aligner_goes_through_every_evaluation(tmp_path, data, name, protocol):
     X, y = data
-    model, how = make(name), {"protocol": protocol, "leave_out": 2, "random_state": 0}
+    model, how = (
+        aligner_for_scores(name),
+        {"protocol": protocol, "leave_out": 2, "random_state": 0},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what each says is tested by it
         result = bw.between_subject_classification(model, X, y, **how)
@@ -85,35 +60,16 @@ def test_every_aligner_goes_through_every_evaluation(tmp_path, data, name, proto
 @pytest.mark.parametrize("name", ["GDM", "NoAlignment", "Parcelwise"])
 def test_workers_may_be_other_processes(data, name, protocol):
     X, y = data
-    model, how = make(name), {"protocol": protocol, "leave_out": 2, "random_state": 0}
+    model, how = (
+        aligner_for_scores(name),
+        {"protocol": protocol, "leave_out": 2, "random_state": 0},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         alone = bw.between_subject_classification(model, X, y, n_jobs=1, **how)
         with joblib.parallel_config(backend="loky", n_jobs=2):
             apart = bw.between_subject_classification(model, X, y, n_jobs=2, **how)
     assert_allclose(apart.scores, alone.scores, atol=1e-12)
-
-
-def test_dask_workers_give_the_same(data):
-    distributed = pytest.importorskip("distributed", reason="the cluster extra")
-    X, y = data
-    alone = bw.between_subject_classification(bw.GDM(2), X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Dask, about its own ports and closing
-        cluster = distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        )
-        with (
-            cluster,
-            distributed.Client(cluster),
-            joblib.parallel_config(backend="dask"),
-        ):
-            apart = bw.between_subject_classification(bw.GDM(2), X, y, n_jobs=2)
-            held = bw.between_subject_matching(
-                bw.GDM(2), X, y, window=3, protocol="held-out", n_jobs=2
-            )
-    assert_allclose(apart.scores, alone.scores, atol=1e-12)
-    assert held.scores.shape == (2, 4)
 
 
 def test_parcels_of_each_subject_are_its_own(rng):
@@ -127,72 +83,12 @@ def test_parcels_of_each_subject_are_its_own(rng):
     assert_allclose(again.scores, result.scores)
 
 
-def test_progress_is_told_by_the_library(data, capsys):
-    X, y = data
-    told = []
-    bw.between_subject_classification(
-        bw.GDM(2), X, y, n_permutations=30, progress=lambda *said: told.append(said)
-    )
-    # 2 halves, 4 folds
-    assert [t[0] for t in told] == list(range(1, 9))
-    assert told[-1] == (8, 8, "GDM, held-out")
-    bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=True)
-    with pytest.raises(TypeError, match="progress must be True, False or a function"):
-        bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=3)
-
-
-def test_rare_categories_weigh_the_same_in_the_balanced_accuracy():
-    from sklearn.metrics import balanced_accuracy_score
-
-    from brainweave.evaluation.classifiers import balanced_accuracy
-
-    true, predicted = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 0, 0, 1])
-    assert_allclose(balanced_accuracy(true, predicted), 0.75, rtol=1e-12)
-    assert_allclose(
-        balanced_accuracy(true, predicted),
-        balanced_accuracy_score(true, predicted),
-        rtol=1e-12,
-    )
-    # a prediction of what does not occur is wrong, and no category of its own
-    assert_allclose(balanced_accuracy(true[:4], predicted[:4] + 2), 0, atol=0)
-
-
-def test_intersect_goes_by_stimulus_where_there_are_stimuli(rng):
-    stimuli = [np.array(list("abcdef")), np.array(list("fedcba"))]
-    labels = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 0])]
-    study = bw.Study(
-        bw.Subject(str(i), rng.normal(size=(6, 4)), labels=known, stimuli=shown)
-        for i, (known, shown) in enumerate(zip(labels, stimuli, strict=True))
-    )
-    masks = [np.isin(s, list("abcd")) for s in stimuli]
-    part = bw.split_study(study, halves=masks, match="intersect").splits[0]
-    first, second = (s.stimuli.tolist() for s in part.aligning)
-    assert first == second
-    assert sorted(first) == list("abcd")
-
-
-def test_every_method_and_protocol_reads_the_voxels_once_per_half(rng):
-    X, y = study_lists(rng, n_subjects=3, voxels=600)
-    arrays = [CountedArray(x) for x in X]
-    study = bw.Study(
-        bw.Subject(str(i), a, labels=known)
-        for i, (a, known) in enumerate(zip(arrays, [y[0]] * 3, strict=True))
-    )
-    split = bw.split_study(study)
-    start = sum(a.passes for a in arrays)
-    for model in (bw.GDM(2), bw.SRM(2, random_state=0), bw.Hyperalignment(2)):
-        for protocol in ("joint", "held-out"):
-            bw.between_subject_classification(model, split, protocol=protocol)
-    # a pass to align, and one over both halves for the inner products
-    assert sum(a.passes for a in arrays) - start == 3 * 2 * 3
-
-
 def _noise(seed):
     """Return a study of noise; its shape depends on the seed."""
     rng = np.random.default_rng(seed)
     n_subjects, n_categories = 4 + seed % 3, 2 + seed % 4
     y = rng.permutation(np.repeat(np.arange(n_categories), 4 + 2 * (seed % 3)))
-    return [rng.normal(size=(len(y), 20)) for _ in range(n_subjects)], [y] * n_subjects
+    return [rng.normal(size=(len(y), 40)) for _ in range(n_subjects)], [y] * n_subjects
 
 
 def _p_values_of_noise(name, protocol, n_studies, n_permutations):
@@ -201,7 +97,7 @@ def _p_values_of_noise(name, protocol, n_studies, n_permutations):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # said of noise, rightly
             result = bw.between_subject_classification(
-                make(name),
+                aligner_for_scores(name),
                 *_noise(seed),
                 protocol=protocol,
                 leave_out=2,
@@ -226,3 +122,12 @@ def test_noise_is_no_finding_by_any_method(name, protocol):
     p_values = _p_values_of_noise(name, protocol, 20, 39)
     assert (p_values < 0.05).sum() <= 2
     assert p_values.mean() > 0.3
+
+
+def test_pieces_of_the_brain_can_be_scored():
+    X, y = three_subjects()
+    study = bw.Study(bw.Subject(f"s{i}", x, labels=y[0]) for i, x in enumerate(X))
+    aligner = bw.Parcelwise(bw.DetSRM(3, random_state=0), 1 + np.arange(120) % 2)
+    for protocol in ("joint", "held-out"):
+        result = bw.between_subject_classification(aligner, study, protocol=protocol)
+        assert result.mean > 0.6

@@ -2,12 +2,15 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator
 from sklearn.svm import NuSVC
@@ -32,6 +35,8 @@ from brainweave.evaluation.grid import (
 )
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.results import GridResult
+from brainweave.graphs.builders import label_graph
+from evaluation_studies import unrelated_study
 from small_grid import TracedGDM, small_data, small_grid
 
 SCRIPT = Path(__file__).parents[1] / "small_grid.py"
@@ -433,3 +438,66 @@ def test_what_is_no_record_gives_way(tmp_path, kind):
     assert store.get("a") is None
     store.put("a", {"x": 1})
     assert store.get("a") == {"x": 1}
+
+
+class Slotted:
+    __slots__ = ("weight",)
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def graph(self, y):
+        return label_graph(y, different=self.weight)
+
+
+def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
+    study = unrelated_study(rng)
+    n = 4 * 14
+    graphs = [
+        "labels",
+        label_graph,
+        partial(label_graph, same=0, different=1),
+        partial(label_graph, same=1, different=0),
+        Slotted(1.0).graph,
+        Slotted(2.0).graph,
+        scipy.sparse.eye_array(n).tocsr(),
+        2 * scipy.sparse.eye_array(n).tocsr(),
+        0.5,
+        "0.5",
+    ]
+    grids = [Grid(GridStudy("s", study), {"GDM": GDM(2, graph=g)}) for g in graphs]
+    grids += [
+        Grid(GridStudy("s", split_study(study, match=how)), {"GDM": GDM(2)})
+        for how in ("truncate", "average")
+    ]
+    names = [next(grid.jobs()).names[0] for grid in grids]
+    assert len(set(names)) == len(names)
+    again = Grid(
+        GridStudy("s", study),
+        {"GDM": GDM(2, graph=partial(label_graph, same=0, different=1))},
+    )
+    assert next(again.jobs()).names[0] == names[2]
+    for untold in ((g for g in "ab"), lambda y: label_graph(y)):
+        grid = Grid(GridStudy("s", study), {"GDM": GDM(2, graph=untold)})
+        with pytest.raises(ValueError, match="cannot be kept"):
+            next(grid.jobs())
+
+
+def test_a_damaged_store_gives_the_same_table_or_says_why(rng, tmp_path):
+    def run():
+        source = GridStudy("s", lambda: study, version="1", shape=(2, len(study)))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The record", RuntimeWarning)
+            return run_grid(Grid(source, {"GDM": GDM(2)}), tmp_path).to_frame()
+
+    study = unrelated_study(rng)
+    shown = ["half", "fold", "score", "error"]
+    whole = run()[shown]
+    cells = sorted((tmp_path / "cells").iterdir())
+    cells[0].write_text("{")
+    cells[1].write_text("{}")
+    cells[2].unlink()
+    cells[2].mkdir()
+    cells[3].write_text(cells[4].read_text())  # whole, and of another fold
+    cells[5].write_bytes(b"\xff\xfe")
+    pd.testing.assert_frame_equal(run()[shown], whole)

@@ -5,11 +5,22 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import NuSVC
 
-from brainweave import GDM, GDMCV, between_subject_classification, split_study
+from brainweave import (
+    GDM,
+    GDMCV,
+    NoAlignment,
+    Study,
+    Subject,
+    between_subject_classification,
+    between_subject_matching,
+    between_subject_reconstruction,
+    split_study,
+)
 from brainweave.evaluation.evaluate import align_folds
-from evaluation_studies import study_lists
+from evaluation_studies import study_lists, unrelated_study
 
 HALF = np.arange(24) < 12  # aligns first
 
@@ -135,3 +146,60 @@ def test_gdmcv_sees_only_the_samples_it_is_given(rng, data):
         inside.aligner.cv_results_["mean_test_score"]
         == (alone.cv_results_["mean_test_score"])
     )
+
+
+def test_transform_warns_of_circular_scoring():
+    rng = np.random.default_rng(0)
+    X, y = [rng.normal(size=(70, 200)) for _ in range(6)], [np.arange(70) % 7] * 6
+    shared = GDM(6).fit(X, y).transform(X)
+    model = LogisticRegression().fit(np.concatenate(shared[1:]), np.concatenate(y[1:]))
+    assert model.score(shared[0], y[0]) > 0.95  # as the docstrings say: circular
+    for method in (GDM.transform, GDM.fit_transform):
+        assert "noise" in method.__doc__
+        assert "almost perfectly" in " ".join(method.__doc__.split())
+
+
+def test_noise_that_was_transformed_is_not_scored(rng):
+    study = unrelated_study(rng)
+    shared = GDM(6).fit(study).transform(study)
+    flags = np.ones(28, bool)
+    transformed = Study(
+        Subject(s.id, x, labels=s.labels, aligned=flags)
+        for s, x in zip(study, shared, strict=True)
+    )
+    for evaluate in (
+        between_subject_classification,
+        between_subject_matching,
+        between_subject_reconstruction,
+    ):
+        with pytest.raises(
+            ValueError, match="28 of 28 samples of subject '0' took par"
+        ):
+            evaluate(NoAlignment(), transformed)
+    with pytest.raises(ValueError, match="would be circular"):
+        GDMCV().fit(transformed)
+    flagged = study.map(lambda s: s._replace(aligned=flags))
+    with pytest.raises(ValueError, match="would be circular"):
+        split_study(unrelated_study(rng), align=[flagged])
+
+
+def test_noise_that_aligned_is_not_scored_with_itself(rng):
+    study, other = unrelated_study(rng), unrelated_study(rng)
+    with pytest.raises(
+        ValueError, match=r"28 of the 28 samples .* are in align\[0\] too"
+    ):
+        between_subject_classification(GDM(6), study, align=[study])
+    mixed = Study(
+        Subject(
+            a.id,
+            np.vstack([a.data()[:20], b.data()[3:5].astype(np.float32)]),
+            labels=np.concatenate([a.labels[:20], b.labels[3:5]]),
+        )
+        for a, b in zip(other, study, strict=True)
+    )
+    with pytest.raises(
+        ValueError, match=r"2 of the 28 samples .* are in align\[0\] too"
+    ):
+        between_subject_classification(GDM(6), study, align=[mixed])
+    honest = between_subject_classification(GDM(6), study, align=[other])
+    assert honest.mean < 0.4

@@ -11,6 +11,7 @@ from brainweave import (
     reconstruction_score,
     time_segment_matching,
 )
+from brainweave._core.exceptions import InputError
 from brainweave.evaluation.metrics import match_segments, segment_chance
 
 
@@ -179,3 +180,23 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         reconstruction_score(np.zeros((5, 2)), np.zeros((5, 2)), score="mse")
     with pytest.raises(TypeError, match="one array of shape"):
         inter_subject_correlation(np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 2, 2)])
+def test_voxels_are_compared_in_two_dimensions(shape):
+    with pytest.raises(InputError, match="must be samples x voxels of one shape"):
+        reconstruction_score(np.ones(shape), np.ones(shape))
+
+
+def test_segments_that_touch_are_rivals_and_those_that_overlap_are_not(rng):
+    twice = np.vstack([rng.normal(size=(3, 4))] * 2)
+    assert match_segments(twice, twice, window=3, step=3) == 0  # each is the other
+    alternating = rng.normal(size=(2, 4))[[0, 1] * 3]
+    assert match_segments(alternating, alternating, window=3, step=1) == 1
+
+
+def test_others_who_cancel_out_have_no_correlation(rng):
+    x = rng.normal(size=(50, 2))
+    found = inter_subject_correlation([x, 3 * x + 1, -x / 3])
+    assert np.isnan(found[:2]).all()
+    assert_allclose(found[2], -1)

@@ -46,7 +46,7 @@ def test_a_subject_without_ties_has_its_name(rng, aligner, protocol):
 @pytest.mark.parametrize("evaluation", [between_subject_classification, *LOCKED])
 def test_a_subject_with_other_voxels_has_its_name(rng, evaluation, protocol):
     study = study_with(rng, wide="dora")
-    with pytest.raises(InputError, match="dora") as caught:
+    with pytest.raises(InputError, match="subject 'dora'") as caught:
         evaluation(NoAlignment(), study, protocol=protocol)
     assert "X[" not in str(caught.value)
 

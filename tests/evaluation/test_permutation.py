@@ -14,6 +14,7 @@ from brainweave import (
     GDM,
     SRM,
     NoAlignment,
+    PaperGDM,
     Parcelwise,
     RegularizedHyperalignment,
     Study,
@@ -25,6 +26,7 @@ from brainweave._core.exceptions import ClassifierWarning
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.permutation import LabelOrders, p_value, smallest_p
+from evaluation_studies import unrelated_study
 
 
 class NearerMean(ClassifierMixin, BaseEstimator):
@@ -327,3 +329,48 @@ def test_names_of_runs_do_not_matter():
             for runs in (numbers, [f"run-{n}" for n in numbers], mixed)
         ]
         assert drawn[0] == drawn[1] == drawn[2]
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+def test_p_values_of_noise_are_no_news(protocol):
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        study = unrelated_study(rng, n_subjects=3, n_samples=28, n_voxels=20)
+        result = between_subject_classification(
+            PaperGDM(2, energy=0.6),
+            study,
+            protocol=protocol,
+            n_permutations=19,
+            random_state=seed,
+        )
+        found.append(result.p_value)
+    # uniform on twentieths: P(more than 3 of 12 are 0.05) is below 0.003
+    assert sum(p <= 0.05 for p in found) <= 3
+    assert 0.25 < np.mean(found) < 0.8
+
+
+def test_one_part_that_is_scored_is_permuted_too(rng):
+    study, other = unrelated_study(rng), unrelated_study(rng)
+    result = between_subject_classification(
+        NoAlignment(), study, align=[other], n_permutations=3
+    )
+    assert result.permutation_scores.shape == (3,)
+    assert {fold["half"] for fold in result.folds} == {0}
+
+
+def test_neighbouring_runs_of_one_category_are_two_blocks():
+    codes, runs = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 1, 2, 2, 3, 3])
+    orders = LabelOrders([codes], [runs], [0])
+    seen = {tuple(orders.draw(0, number).tolist()) for number in range(60)}
+    assert seen == {(0, 0, 0, 0, 1, 1), (0, 0, 1, 1, 0, 0), (1, 1, 0, 0, 0, 0)}
+    assert orders.n_orders == 3
+
+
+@pytest.mark.parametrize(("halves_are", "least"), [("same", 1 / 4), ("apart", 1 / 16)])
+def test_orders_of_halves_multiply_unless_samples_are_the_same(halves_are, least):
+    records = [
+        record(h, 0.6, [0.5] * 99, halves_are=halves_are, n_orders=4) for h in (0, 1)
+    ]
+    assert smallest_p(records) == pytest.approx(least)
+    assert smallest_p([record(0, 0.6, [0.5] * 99)]) == pytest.approx(1 / 100)

@@ -9,6 +9,8 @@ from brainweave import (
     SRM,
     NoAlignment,
     PaperGDM,
+    Study,
+    Subject,
     between_subject_classification,
     between_subject_matching,
     between_subject_reconstruction,
@@ -146,3 +148,17 @@ def test_without_a_protocol_test_subjects_are_held_out(rng):
     assert Grid(GridStudy("s", split_study(X, y)), {"GDM": GDM(2)}).protocols == (
         "held-out",
     )
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_stimuli_that_one_subject_does_not_tell_cannot_differ(rng, silent):
+    X = locked_lists(rng, n_subjects=3, n_samples=24)
+    stimuli = [[f"s{t}" for t in range(24)]] * 3
+    stimuli[silent] = None
+    labels = np.arange(24) % 2
+    study = Study(
+        Subject(f"{i}", x, labels=labels, stimuli=shown)
+        for i, (x, shown) in enumerate(zip(X, stimuli, strict=True))
+    )
+    result = between_subject_matching(SRM(2, random_state=0), study, window=3)
+    assert result.scores.shape == (2, 3)

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from brainweave import GDM, Study, Subject, between_subject_classification, split_study
+from brainweave import (
+    GDM,
+    SRM,
+    Study,
+    Subject,
+    between_subject_classification,
+    split_study,
+)
 from brainweave._core.exceptions import InputError
-from brainweave.evaluation.splits import subject_folds
+from brainweave.evaluation.splits import Split, subject_folds
 from brainweave.report import write_report
 from brainweave.study.provenance import describe_record
 from evaluation_studies import as_named_study, study_lists
@@ -315,3 +322,59 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         ValueError, match="needs the categories of all aligning samples"
     ):
         split_study(X, match="truncate")
+
+
+@pytest.mark.parametrize("what", ["labels", "stimuli"])
+def test_rows_that_show_something_else_are_refused_by_who_joins_them(rng, what):
+    known = [list("aabb"), list("abab")]
+    X = [rng.normal(size=(4, 6)) for _ in known]
+    study = Study(
+        Subject(f"s{i}", x, **{what: y})
+        for i, (x, y) in enumerate(zip(X, known, strict=True))
+    )
+    shown = "categories" if what == "labels" else "stimuli"
+    with pytest.raises(InputError, match=f"'s1' show other {shown} than those of 's0'"):
+        Split(study, study).check_locked(SRM(2))
+    Split(study, study).check_locked(GDM(2))
+    same = study.map(lambda s: s._replace(**{what: known[0]}))
+    Split(same, same).check_locked(SRM(2))
+    half = Study([same[0], same[1]._replace(labels=None, stimuli=None)])
+    Split(half, half).check_locked(SRM(2))  # nothing that both have
+
+
+def test_bases_that_are_there_are_used_again(rng, caplog):
+    X, y = study_lists(rng, n_subjects=3)
+    part = split_study(as_named_study(X, y)).splits[0]
+    with caplog.at_level("DEBUG", logger="brainweave"):
+        first = part.bases_for(GDM(2), [0, 2])
+        again = part.bases_for(GDM(2), [0, 1, 2])
+    assert [first[0], first[1]] == [again[0], again[2]]
+    told = [record.getMessage() for record in caplog.records]
+    said = [text for text in told if "bases are made" in text]
+    assert said == [
+        "GDM: 2 bases are made, 0 used again",
+        "GDM: 1 bases are made, 2 used again",
+    ]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [np.arange(24) % 2, np.arange(23) % 2 > 0, np.ones(24, bool), np.zeros(24, bool)],
+)
+def test_masks_of_halves_are_booleans_of_both_kinds(rng, mask):
+    X, y = study_lists(rng, n_subjects=3)
+    good = np.arange(24) % 2 > 0
+    split_study(as_named_study(X, y), halves=[good] * 3)
+    with pytest.raises(InputError, match="The mask of subject 's1' must hold 24 bool"):
+        split_study(as_named_study(X, y), halves=[good, mask, good])
+
+
+def test_a_kernel_of_samples_reads_no_products(rng):
+    X, y = study_lists(rng, n_subjects=3)
+    part = split_study(as_named_study(X, y)).splits[0]
+    part.prepare(GDM(2, kernel=lambda a, b: a @ b.T))
+    assert not part._products
+    part.prepare(GDM(2))
+    assert len(part._products) == 3
+    part.clear()
+    assert [part._products, part._bases, part._kernels] == [{}, {}, {}]

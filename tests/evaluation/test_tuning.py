@@ -20,6 +20,7 @@ from brainweave import (
     simulate_study,
     split_study,
 )
+from brainweave._core.exceptions import InputError, LabelWarning
 from evaluation_studies import CountedArray, as_named_study, study_lists
 
 
@@ -253,3 +254,18 @@ def test_a_setting_by_which_nobody_could_join_is_not_chosen():
     assert {fold["best_params"]["energy"] for fold in result.folds} == {0.9}
     two = GDMCV(energies=(0.9,), n_components=2).fit(study.subset(study.ids[:2]))
     assert two.best_score_ > 0  # where holding out leaves one, the inner loop is joint
+
+
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
+def test_a_search_warns_of_its_labels_once(rng):
+    X, y = study_lists(rng)
+    X[1], y[1] = X[1][y[1] > 0], y[1][y[1] > 0]
+    with pytest.warns(LabelWarning, match="not held by all subjects") as said:
+        GDMCV(energies=(0.5, 0.9), n_components=2).fit(X, y)
+    assert len([w for w in said if w.category is LabelWarning]) == 1
+
+
+def test_a_candidate_that_cannot_be_is_refused_not_skipped(rng):
+    X, y = study_lists(rng)
+    with pytest.raises(InputError, match=r"kernel .*'cubic'"):
+        GDMCV(energies=(0.5,), kernels=("linear", "cubic")).fit(X, y)

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from sklearn.base import clone
 
 import brainweave as bw
+from brainweave import GDM, load, save
 from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.piecewise.parcelwise import Parcelwise
@@ -22,6 +23,7 @@ from brainweave.persistence import codec
 from brainweave.persistence.codec import read_container, write_container
 from brainweave.persistence.models import register_aligner
 from brainweave.study import Study, Subject
+from evaluation_studies import three_subjects
 
 
 def make_data(sizes=(40, 50, 10), seed=0, dtype=float):
@@ -573,3 +575,11 @@ def test_a_model_keeps_whose_it_is_and_what_it_was_fitted_on(tmp_path):
     assert bw.load(bw.save(bw.GDM(3).fit(X, y), path)).ids_ is None
     bw.save(bw.NoAlignment().fit([X[0], X[0]]), path)
     assert bw.describe(path)["facts"]["aligned by labels, ids or rows"] == "no"
+
+
+def test_a_saved_model_knows_the_samples_that_made_it(tmp_path):
+    X, y = three_subjects()
+    fitted = GDM(3).fit([x[:30] for x in X], [known[:30] for known in y])
+    model = load(save(fitted, tmp_path / "model.safetensors"))
+    for m, x in zip(model.maps_, X, strict=True):
+        assert m.took_part(x).tolist() == [True] * 30 + [False] * 10

@@ -898,3 +898,75 @@ def test_one_hemisphere_is_a_surface_by_itself(dataset):
     study = load_bids(dataset, confounds=None)
     assert study["02"].space.kind == "surface"
     assert study["02"].n_voxels == 7
+
+
+def bids_dataset(folder):
+    study = simulate_study(
+        n_subjects=2,
+        categories=3,
+        n_runs=2,
+        n_voxels=120,
+        settings=SimulationSettings(duration=10.0),
+    )
+    return study.to_bids(folder / "bids", raw=False), study
+
+
+def add_button_presses(folder):
+    for path in folder.rglob("*_events.tsv"):
+        table = pd.read_csv(path, sep="\t")
+        presses = table.assign(
+            onset=table["onset"] + 4.0, duration=0.0, trial_type="button_press"
+        )
+        pd.concat([table, presses]).to_csv(path, sep="\t", index=False, na_rep="n/a")
+
+
+def events_of(folder):
+    return sorted(folder.rglob("*_events.tsv"))
+
+
+def test_one_label_to_ignore_is_ignored(tmp_path):
+    folder, study = bids_dataset(tmp_path)
+    add_button_presses(folder)
+    loaded = load_bids(folder, events=EventRules(ignore="button_press"))
+    assert loaded.categories == study.categories
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()
+
+
+def test_button_presses_are_no_category_and_are_named(tmp_path):
+    folder, study = bids_dataset(tmp_path)
+    add_button_presses(folder)
+    n_presses = sum(len(p.read_text().splitlines()) - 1 for p in events_of(folder)) // 2
+    told = rf"left out: button_press \({n_presses}\)\. Keep one .* keep="
+    with pytest.warns(UserWarning, match=told):
+        loaded = load_bids(folder)
+    assert loaded.categories == study.categories
+    assert loaded.record["left_out"] == {"button_press": n_presses}
+    kept = load_bids(
+        folder, events=EventRules(keep="button_press", ignore=study.categories)
+    )
+    assert kept.categories == ["button_press"]
+
+
+def test_a_label_to_ignore_adds_to_those_that_are_no_stimuli(tmp_path):
+    folder, study = bids_dataset(tmp_path)
+    for path in events_of(folder):
+        rows = "999\t1\tRest\n1000\t1\tfixation\n1001\tn/a\tresponse\n"
+        header, *lines = path.read_text().splitlines()
+        width = len(header.split("\t")) - 3
+        rows = rows.replace("\n", "\tn/a" * width + "\n")
+        path.write_text("\n".join([header, *lines]) + "\n" + rows)
+    first, *others = study.categories
+    loaded = load_bids(folder, events=EventRules(ignore=[first, "response"]))
+    assert loaded.categories == others
+    assert set(loaded.record["left_out"]) == {first, "Rest", "fixation", "response"}
+
+
+def test_button_presses_take_no_volumes_from_blocks(tmp_path):
+    folder, study = bids_dataset(tmp_path)
+    add_button_presses(folder)
+    with pytest.warns(UserWarning, match="volumes lie under events of more than one"):
+        loaded = load_bids(folder, events=EventRules(keep="button_press"))
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()
+    run = loaded.record["runs"]["01"]["1"]
+    assert run["shared_volumes"] > 0
+    assert run["overshadowed"] > 0

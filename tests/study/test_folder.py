@@ -324,13 +324,14 @@ def test_replacing_changes_only_the_files_of_the_study(tmp_path):
     make_study().save(out)
     (out / "sub-09.npy").write_text("mine")
     (out / "notes").mkdir()
+    (out / "notes" / "table.csv").write_text("1,2")
     before = files_of(out)
     small = make_study().subset(["02"])
     for _ in range(3):
         assert_same(small, small.save(out, overwrite=True))
         assert len(files_of(out)) < len(before)
         assert (out / "sub-09.npy").read_text() == "mine"
-        assert (out / "notes").is_dir()
+        assert (out / "notes" / "table.csv").read_text() == "1,2"
     assert files_of(tmp_path) == ["out"]
 
 

@@ -69,7 +69,7 @@ def fetch(
     console.resume_hint = (
         "Run the same command again: files that have arrived are kept."
     )
-    download, options = _find_dataset(dataset, participant_label or None, task)
+    download, options = _find_dataset(dataset, participant_label or None, task, quiet)
     if "accession" in options:
         if out is not None:
             raise UsageError(
@@ -81,15 +81,13 @@ def fetch(
     if out is None:
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     files.check_new_folder(out, overwrite)
-    if dataset.lower() == "haxby":
-        options["progress"] = not quiet
     found = download(**options, cache_dir=cache_dir)
     files.save_study(found, out, console, overwrite=overwrite)
     _print_summary(console, out, found)
 
 
 def _find_dataset(
-    dataset: str, subjects: list[str] | None, task: str | None
+    dataset: str, subjects: list[str] | None, task: str | None, quiet: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Return the function that downloads a dataset, and its options."""
     from brainweave.study import public
@@ -107,7 +105,7 @@ def _find_dataset(
         raise UsageError(
             f"Haxby's subjects have numbers from 1 to 6; got {got}."
         ) from None
-    return public.fetch_haxby, {"subjects": ids}
+    return public.fetch_haxby, {"subjects": ids, "progress": not quiet}
 
 
 # -- convert ---------------------------------------------------------------------------
