@@ -237,6 +237,8 @@ def model_section(inputs: Inputs) -> Section | None:
     elements = []
     if getattr(inputs.model, "eigenvalues_", None) is not None:
         elements.append(_eigenvalues(inputs.model))
+    if getattr(inputs.model, "place_", None) is not None:
+        elements.append(_place(inputs.model.place_))
     if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
         drawing = plotting.plot_energy(inputs.model, names=inputs.names)
         elements.append(Element.make("energy", figure=drawing))
@@ -245,6 +247,14 @@ def model_section(inputs: Inputs) -> Section | None:
         with suppress(InputError):
             elements.append(_components(inputs))
     return Section.make("model", elements)
+
+
+def _place(place: Any) -> Element:
+    """Say whether the maps have a part in common, or why not."""
+    gain = ""
+    if place.used and place.gain is not None:
+        gain = TEXTS["elements"]["place"]["gain"].format(gain=place.gain)
+    return Element.make("place", {"place": str(place), "gain": gain})
 
 
 def _eigenvalues(model: Any) -> Element:

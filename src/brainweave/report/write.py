@@ -296,6 +296,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         energy=energy if isinstance(energy, (int, float)) and energy < 1 else None,
         n_kept=span([b.n_kept for b in inputs.bases], "components"),
         ridges=" to ".join(f"{r:.3g}" for r in sorted({*ridges[:1], *ridges[-1:]})),
+        place=_describe_place(getattr(model, "place_", None)),
         k=getattr(model, "n_components_", None),
         gaining=getattr(model, "n_informative_", None),
         check=inputs.check,
@@ -314,6 +315,15 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     )
     references = list(citations.used.values())
     return Methods(re.sub("[ \n]+", " ", text).strip(), references)
+
+
+def _describe_place(place: Any) -> str:
+    """Say whether the maps have a part in common; nothing where it was not wanted."""
+    if place is None or place.what == "place=None":
+        return ""
+    kind = "used" if place.used else "not_better" if place.n_places else "none"
+    values = {"n": place.n_places, "what": place.what, "ridge": place.ridge or 0.0}
+    return str(TEXTS["place"][kind].format(**values))
 
 
 def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:

@@ -184,6 +184,10 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         used = f"{match['how']}: {match['used']} of {match['had']} samples used"
         dropped = _list_counts(match.get("dropped", {}), "; dropped: {}")
         texts["matching"] = used + dropped
+    zero_shot = record.get("zero_shot")
+    if isinstance(zero_shot, Mapping):
+        listed = ", ".join(f"sub-{id}" for id in zero_shot["subjects"])
+        texts["new subjects"] = f"{listed}; {zero_shot['how']}"
     return [(name, text) for name, text in texts.items() if text]
 
 
