@@ -227,6 +227,21 @@ def _confusions(inputs: Inputs) -> list[Element]:
     return sorted(elements, key=lambda e: e.folded)
 
 
+def learning_section(curve: Any) -> Section | None:
+    """Draw scores against the amount of people's own aligning data."""
+    if curve is None:
+        return None
+    names = ("method", "fraction", "samples", "minutes", "mean", "se", "n_subjects")
+    columns = {name: [p[name] for p in curve.points] for name in names}
+    element = Element.make(
+        "learning-curve",
+        {"notes": "".join(f" {note}" for note in curve.notes)},
+        figure=plotting.plot_learning_curve(curve),
+        table=Table.of(columns),
+    )
+    return Section.make("learning", [element])
+
+
 # -- the model, and how all was computed ----------------------------------------------
 
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")

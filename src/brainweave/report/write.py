@@ -35,6 +35,7 @@ from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
     data_section,
     details_section,
+    learning_section,
     maps_section,
     model_section,
     results_section,
@@ -51,6 +52,7 @@ def write_report(
     study: Any = None,
     model: Any = None,
     results: Any = None,
+    learning_curve: Any = None,
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
     warnings: Iterable[Any] = (),
@@ -73,6 +75,8 @@ def write_report(
     results : result, list of results, or mapping of names to results, optional
         Results of :func:`brainweave.between_subject_classification`, for one or more
         methods and protocols.
+    learning_curve : LearningCurve, optional
+        What :func:`brainweave.learning_curve` returned for the study.
     config : mapping, optional
         All settings; by default the parameters of the model.
     title : str
@@ -109,12 +113,14 @@ def write_report(
     check_int("n_maps", n_maps, minimum=0, owner="write_report")
     check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
     inputs = gather(study=study, model=model, results=results, config=config)
-    if study is None and model is None and not inputs.results:
+    given = (study, model, learning_curve)
+    if all(part is None for part in given) and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
     maps = maps_section(inputs, n_maps, n_map_subjects)
     chapters = [
         data_section(inputs),
         results_section(inputs),
+        learning_section(learning_curve),
         space_section(inputs),
         model_section(inputs),
         maps,
