@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 import brainweave as bw
 from aligners.test_conformance import CASES
 from brainweave.evaluation.evaluate import align_folds, join_with
+from brainweave.evaluation.learning_curve import _with_part
 from brainweave.evaluation.splits import split_study
 from brainweave.report import write_report
 from evaluation_studies import locked_lists
@@ -65,16 +66,28 @@ def test_with_all_data_it_is_the_held_out_evaluation(study):
 
 
 def test_people_without_data_are_mapped_by_the_shared_map_alone(study):
-    model = bw.GDM(2, place_shrinkage=0.1)
-    first = bw.learning_curve(model, study, fractions=[0])
-    # what their aligning half holds, labels included, plays no part
-    masks = [np.arange(48) < 24] * 5
-    fits = bw.GDM(2, place_shrinkage=0.1).fit(
-        [s.select(m) for s, m in zip(study[1:], masks[1:], strict=True)]
-    )
-    assert fits.place_.used
-    assert first.points[0]["samples"] == 0
-    assert first.points[0]["mean"] > 1.5 * first.chance
+    model, split = bw.GDM(2, place_shrinkage=0.1), split_study(study)
+    (fold,) = next(align_folds(model, split, leave_out=2))
+    part, sizes = _with_part(fold, model, split, 0.0, "time")
+    assert sizes == [0, 0]
+    for i, scored in enumerate(split.splits[0].scored):
+        want = fold.features[i]
+        if i in fold.test:  # their aligning half plays no part
+            want = fold.aligner.shared_map_.transform(scored)
+        assert_allclose(part.features[i], want, rtol=1e-12)
+    assert (part.features[0] != fold.features[0]).any()
+
+
+def test_the_first_rows_are_those_of_whoever_has_them(study):
+    model, split = bw.DetSRM(2, random_state=0), split_study(study)
+    (fold,) = next(align_folds(model, split))
+    part, sizes = _with_part(fold, model, split, 0.5, "time")
+    assert sizes == [12]
+    own, shared = split.splits[0].aligning[0], fold.aligner.shared_response_
+    x = own.data()[:12]
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    U, _, Vt = np.linalg.svd(z.T @ shared[:12], full_matrices=False)
+    assert_allclose(part.maps[0].weights, U @ Vt, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,7 +112,7 @@ def test_joining_with_all_rows_is_joining(name):
         (fold,) = next(align_folds(model, split))
         half = split.splits[0]
         rows = np.arange(half.aligning.subjects[0].n_samples)
-        joined = join_with(model, fold.aligner, half, fold.train, 0, rows)
+        joined = join_with(model, fold.aligner, half, fold.train, i=0, rows=rows)
     scored = half.scored.subjects[0].samples
     assert_allclose(joined.transform(scored), fold.features[0], atol=1e-8)
 
@@ -122,6 +135,31 @@ def test_more_of_a_film_matches_more(rng, model):
     assert (few["minutes"], all_["minutes"]) == (0.2, 1.0)
     assert all_["mean"] > few["mean"]
     assert all_["mean"] > 3 * curve.chance
+    told = ["Matched by the spread of their features: GDM."]
+    assert curve.notes == (told if isinstance(model, bw.GDM) else [])
+
+
+def test_more_blocks_of_a_simulated_study_decode_better():
+    study = bw.simulate_study(
+        n_subjects=5, n_voxels=(150, 200), categories=4, n_runs=4, random_state=2
+    )
+    models = [bw.GDM(), bw.PaperGDM("auto", energy=0.8)]
+    how = {"halves": "run", "leave_out": 2, "fractions": (0, 0.25, 1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        curve = bw.learning_curve(models, study, **how)
+    means = curve.to_frame().set_index(["method", "fraction"])["mean"].unstack()
+    assert means.columns.tolist() == [0.25, 1]  # voxels of their own: no places
+    assert (means[1] > means[0.25]).all()
+    assert (means[1] > 1.5 * curve.chance).all()
+    assert "different numbers of columns" in curve.notes[0]
+
+
+def test_amounts_that_nobody_can_join_with_are_refused_together(study):
+    with pytest.raises(
+        bw.InputError, match=r"No amount could be scored.*no shared map"
+    ):
+        bw.learning_curve(bw.DetSRM(2), study, fractions=[0])
 
 
 def test_whole_runs_are_joined_with(study):

@@ -455,9 +455,9 @@ def _align(
 
 
 def join_with(
-    aligner: Any, fitted: Any, half: Split, who: list[int], i: int, rows: Any
+    aligner: Any, fitted: Any, half: Split, who: list[int], *, i: int, rows: Any
 ) -> Any:
-    """Let a subject join a fit of others with some of its aligning samples.
+    """Let a subject, the one at i, join a fit with some of its aligning samples.
 
     `who` are those who were fitted; `rows` are the samples it has.
     """

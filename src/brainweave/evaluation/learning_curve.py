@@ -5,19 +5,15 @@ out join with the first part of theirs, or, where the aligner has a map that all
 with none, and are scored on the other half.
 """
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave._core.io import write_text
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_option
 from brainweave.evaluation.evaluate import align_folds, join_with
@@ -29,80 +25,14 @@ from brainweave.evaluation.measures import (
     ScoringContext,
     copy_with_seed,
 )
-from brainweave.evaluation.results import chance_level
+from brainweave.evaluation.results import LearningCurve, chance_level
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import plain
 from brainweave.study.provenance import volume_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+from brainweave.study.shared import shared_map_of
 
 FRACTIONS = (0, 1 / 8, 1 / 4, 1 / 2, 1)
 SCORES = {"classification": "accuracy", "matching": "matching"}
-
-
-@dataclass(frozen=True)
-class LearningCurve:
-    """Scores of left-out people against the amount of their own aligning data.
-
-    Attributes
-    ----------
-    points : list of dict
-        The rows of :meth:`to_frame`.
-    score : str
-        "accuracy" of a classifier, or "matching", the share of time segments found.
-    chance : float
-        What guessing reaches.
-    notes : list of str
-        Where a curve starts, and why it does not start at zero.
-    design : dict of str to Any
-        How people and samples were left out and scored.
-    """
-
-    points: list[dict[str, Any]] = field(repr=False)
-    score: str
-    chance: float
-    notes: list[str] = field(default_factory=list)
-    design: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy table with one row per method and amount.
-
-        Columns are method, fraction, samples (the mean over people), minutes (if the
-        repetition time is known), mean, se (the standard error over people) and
-        n_subjects.
-        """
-        import pandas as pd
-
-        return pd.DataFrame(self.points).dropna(axis="columns", how="all")
-
-    def plot(self, *, axes: "Axes | None" = None) -> "Axes":
-        """Draw a line per method; see :func:`brainweave.plotting.plot_learning_curve`.
-
-        Parameters
-        ----------
-        axes : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
-        """
-        from brainweave.plotting.results import plot_learning_curve
-
-        return plot_learning_curve(self, axes=axes)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the curve to a JSON file, and its table beside it (.tsv)."""
-        told = plain(asdict(self), other=str)
-        write_text(Path(path), json.dumps(told, indent=1) + "\n")
-        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
-        write_text(Path(path).with_suffix(".tsv"), table)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{p['method']}, {p['fraction']:.3g} of the aligning data ({p['samples']} "
-            f"samples): {self.score} {p['mean']:.3f} ± {p['se']:.3f}"
-            for p in self.points
-        ]
-        return "\n".join([*lines, f"chance {self.chance:.3f}", *self.notes])
 
 
 def learning_curve(
@@ -180,78 +110,68 @@ def learning_curve(
         scorer = Classification(classifier)
     scorer.check(split)
     seconds = volume_seconds(getattr(study, "record", None)) if t_r is None else t_r
-    points, notes, all_records = [], [], []
-    named = _named(aligner)
+    named, context = _named(aligner), ScoringContext(Clock(), 0, random_state, n_jobs)
+    scores: list[dict[str, Any]] = []
+    records, notes, spread = [], [], set()
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
     with shown_progress(progress, n_folds * len(named), "learning curve") as tick:
         for name, model in named.items():
-            found, reasons = _Found(), {}
-            batches = align_folds(
-                copy_with_seed(model, random_state),
-                split,
-                leave_out=leave_out,
-                n_jobs=n_jobs,
-            )
-            context = ScoringContext(Clock(), 0, random_state, n_jobs)
-            for (fold,) in batches:
-                for amount in amounts:
-                    if amount in reasons:
-                        continue
+            own: list[dict[str, Any]] = []
+            left = set(amounts)
+            seeded = copy_with_seed(model, random_state)
+            for (fold,) in align_folds(
+                seeded, split, leave_out=leave_out, n_jobs=n_jobs
+            ):
+                for amount in sorted(left):
                     try:
                         part, sizes = _with_part(fold, model, split, amount, unit)
                     except BrainweaveError as error:
-                        reasons[amount] = str(error)
+                        left.remove(amount)  # a mean over some people would mislead
+                        share = f"{amount:.3g} of the aligning data"
+                        notes.append(f"{name} has no score at {share}: {error}")
                         continue
                     ((_, record),) = scorer.folds([part], split, context)
-                    found.add(amount, fold.test, record, sizes)
-                    all_records.append({**record, "half": fold.half})
+                    records.append({**record, "half": fold.half})
+                    found = zip(fold.test, record["subject_scores"], sizes, strict=True)
+                    own += [
+                        {"fraction": amount, "subject": i, "score": score, "samples": n}
+                        for i, score, n in found
+                    ]
+                    if record.get("standardized") is False:
+                        spread.add(name)
                 tick()
-            points += [
-                {"method": name, "fraction": amount, **found.point(amount, seconds)}
-                for amount in amounts
-                if amount not in reasons
+            scores += [
+                {"method": name, **row} for row in own if row["fraction"] in left
             ]
-            notes += [
-                f"{name} has no score at {amount:.3g} of the aligning data: {reason}"
-                for amount, reason in reasons.items()
-            ]
+    if not scores:
+        raise InputError(f"No amount could be scored. {' '.join(notes)}")
+    if spread:
+        notes.append(f"Matched by the spread of their features: {', '.join(spread)}.")
     design = {**split.design, "leave_out": leave_out, "unit": unit, "t_r": seconds}
     return LearningCurve(
-        points=points,
+        points=_points(scores, seconds),
         score=SCORES[measure],
-        chance=chance_level(all_records),
+        chance=chance_level(records),
         notes=notes,
         design={**design, **plain(vars(scorer), other=str, arrays=False)},
     )
 
 
-class _Found:
-    """Scores of people, and how much they joined with, by amount."""
+def _points(scores: list[dict[str, Any]], t_r: float | None) -> list[dict[str, Any]]:
+    """Return the points of curves: means over people, of each one's halves."""
+    import pandas as pd
 
-    def __init__(self) -> None:
-        self.scores: dict[float, dict[int, list[float]]] = {}
-        self.sizes: dict[float, list[int]] = {}
-
-    def add(
-        self, amount: float, test: list[int], record: Any, sizes: list[int]
-    ) -> None:
-        """Add the scores of the people of a fold."""
-        own = self.scores.setdefault(amount, {})
-        for i, score in zip(test, record["subject_scores"], strict=True):
-            own.setdefault(i, []).append(score)
-        self.sizes.setdefault(amount, []).extend(sizes)
-
-    def point(self, amount: float, seconds: float | None) -> dict[str, Any]:
-        """Return a point of the curve: the mean over people, of each one's halves."""
-        means = np.array([np.mean(s) for s in self.scores[amount].values()])
-        size = float(np.mean(self.sizes[amount]))
-        return {
-            "samples": round(size),
-            "minutes": None if seconds is None else size * seconds / 60,
-            "mean": float(means.mean()),
-            "se": float(means.std(ddof=1) / np.sqrt(means.size)),
-            "n_subjects": int(means.size),
-        }
+    of_person = ["method", "fraction", "subject"]
+    people = pd.DataFrame(scores).groupby(of_person, sort=False).mean()
+    points = []
+    for (method, fraction), own in people.groupby(of_person[:2], sort=False):
+        size, n = float(own["samples"].mean()), len(own)
+        point = {"method": method, "fraction": fraction, "samples": round(size)}
+        point["minutes"] = None if t_r is None else size * t_r / 60
+        point["mean"] = float(own["score"].mean())
+        point["se"] = float(own["score"].std() / np.sqrt(n))
+        points.append({**point, "n_subjects": n})
+    return points
 
 
 def _named(aligner: Any) -> dict[str, Any]:
@@ -272,7 +192,7 @@ def _named(aligner: Any) -> dict[str, Any]:
 def _with_part(
     fold: AlignedFold, aligner: Any, split: SplitStudy, amount: float, unit: str
 ) -> tuple[AlignedFold, list[int]]:
-    """Return a fold whose left-out people joined with a part; and numbers of samples."""
+    """Return a fold whose left-out people joined with a part, and sizes of parts."""
     half = split.splits[fold.half]
     aligning = [half.aligning.subjects[i] for i in fold.test]
     if amount == 1:
@@ -281,12 +201,14 @@ def _with_part(
     for i, rows in zip(fold.test, _first_rows(aligning, amount, unit), strict=True):
         scored = half.scored.subjects[i]
         if not rows.size:
-            maps[i] = _shared_map(fold.aligner).map_for(scored)
+            maps[i] = shared_map_of(fold.aligner).map_for(scored)
         else:
             with warnings.catch_warnings():
                 # little is known by design; the join with all has warned of the rest
                 warnings.simplefilter("ignore", UserWarning)
-                maps[i] = join_with(aligner, fold.aligner, half, fold.train, i, rows)
+                maps[i] = join_with(
+                    aligner, fold.aligner, half, fold.train, i=i, rows=rows
+                )
         features[i] = to_numpy(maps[i].transform(scored.samples))
         sizes.append(rows.size)
     return replace(fold, features=features, maps=maps), sizes
@@ -303,13 +225,3 @@ def _first_rows(subjects: list[Any], amount: float, unit: str) -> Iterator[Any]:
             names = list(dict.fromkeys(s.runs.tolist()))
             first = names[: max(1, round(amount * len(names)))]
             yield np.flatnonzero([run in first for run in s.runs.tolist()])
-
-
-def _shared_map(fitted: Any) -> Any:
-    """Return the map for people without aligning data, or say why there is none."""
-    model = getattr(fitted, "best_estimator_", fitted)
-    found = getattr(model, "shared_map_", None)
-    if found is None:
-        why = getattr(model, "place_", f"{type(model).__name__} has no shared map.")
-        raise InputError(str(why))
-    return found

@@ -321,7 +321,7 @@ def plot_learning_curve(curve: Any, *, axes: "Axes | None" = None) -> "Axes":
     for method, color in zip(methods, style.palette(len(methods)), strict=True):
         own = [p for p in curve.points if p["method"] == method]
         x, y, bars = ([p[name] for p in own] for name in (across, "mean", "se"))
-        look = {"color": color, "marker": "o", "markersize": 4, "clip_on": False}
+        look: Any = {"color": color, "marker": "o", "markersize": 4, "clip_on": False}
         drawn.append(ax.errorbar(x, y, bars, linewidth=1.6, elinewidth=1, **look))
     ax.axhline(curve.chance, color=INK, linestyle=DASHED, linewidth=1.1)
     ax.set_xlabel(f"aligning data of the person, {across}; dashed: chance")

@@ -56,7 +56,7 @@ def transform_study(
     known = list(ids if ids is not None else model.ids_ or [])
     unknown = [id for id in study.ids if id not in known]
     if unknown and new:
-        shared_map = _shared_map(model, unknown[0])
+        shared_map = shared_map_of(model, f"Subject {unknown[0]!r}")
     elif unknown:
         raise InputError(
             f"The model does not know subject {unknown[0]!r}; it has "
@@ -95,17 +95,16 @@ def transform_study(
     return Study(shared, f"{study.name}, shared features" if study.name else "", record)
 
 
-def _shared_map(model: Any, id: str) -> Any:
+def shared_map_of(model: Any, who: str = "A subject") -> Any:
     """Return the map for subjects without aligning data, or say why there is none."""
+    model = getattr(model, "best_estimator_", model)
     found = getattr(model, "shared_map_", None)
     if found is None:
         why = str(getattr(model, "place_", "")) or (
             f"{type(model).__name__} has no shared map; GDM has one where subjects lie "
             "in one space."
         )
-        raise InputError(
-            f"Subject {id!r} cannot be mapped without aligning data. {why}"
-        )
+        raise InputError(f"{who} cannot be mapped without aligning data. {why}")
     return found
 
 
