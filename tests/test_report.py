@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import escape
 from numpy.testing import assert_allclose
 
 import brainweave
@@ -736,6 +737,29 @@ def test_any_name_can_be_drawn(names):
     page = Page(f"<div>{svg}</div>")
     assert page.unclosed == []
     assert page.all("script") == []
+
+
+PLACED = {
+    "shared": (
+        {"place_shrinkage": 0.1},
+        "a part that all subjects share, over 25",
+    ),
+    "left out": ({"place_shrinkage": np.inf}, "was tried and left out"),
+    "none": ({"place": "auto"}, "share: subjects have different numbers of columns"),
+}
+
+
+@pytest.mark.parametrize("kind", PLACED)
+def test_the_report_says_whether_subjects_share_a_map_or_why_not(tmp_path, kind):
+    given, text = PLACED[kind]
+    study = make_study(["a", "b", "c"])
+    X = [s.data()[:, :25] for s in study]
+    if kind == "none":
+        X[0] = X[0][:, :24]
+    model = GDM(2, **given).fit(X, [s.labels for s in study])
+    page = write_report(tmp_path / "r.html", model=model).read_text()
+    assert text in page
+    assert str(escape(model.place_)) in page
 
 
 def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):

@@ -43,10 +43,12 @@ from .evaluation.evaluate import between_subject_matching as between_subject_mat
 from .evaluation.evaluate import (
     between_subject_reconstruction as between_subject_reconstruction,
 )
+from .evaluation.learning_curve import learning_curve as learning_curve
 from .evaluation.metrics import inter_subject_correlation as inter_subject_correlation
 from .evaluation.metrics import reconstruction_score as reconstruction_score
 from .evaluation.metrics import time_segment_matching as time_segment_matching
 from .evaluation.results import ClassificationResult as ClassificationResult
+from .evaluation.results import LearningCurve as LearningCurve
 from .evaluation.splits import split_study as split_study
 from .evaluation.tuning import GDMCV as GDMCV
 from .graphs.builders import Graph as Graph

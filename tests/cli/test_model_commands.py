@@ -282,6 +282,33 @@ def test_transform_of_a_stranger_names_who_is_known(study, tmp_path, call):
     assert "Subject '02' is in the model already" in said
 
 
+def test_people_without_aligning_data_are_mapped_zero_shot(tmp_path, call):
+    rng, y = np.random.default_rng(0), np.tile(np.arange(4), 12)
+    centroids = rng.normal(size=(4, 30))
+    people = bw.Study(
+        bw.Subject(id, centroids[y] + rng.normal(size=(48, 30)), labels=y.tolist())
+        for id in ("01", "02", "03", "04")
+    )
+    people.save(tmp_path / "all")
+    people[:3].save(tmp_path / "three")
+    path, out = tmp_path / "m.safetensors", tmp_path / "shared"
+    how = ("--n-components", 2, "--param", "place_shrinkage=0.1", "-q")
+    call("fit", tmp_path / "three", "-o", path, *how)
+    said, _ = call("transform", path, tmp_path / "all", out, "--new", "-q")
+    told = "zero-shot: mapped by the shared map, without aligning data"
+    assert f"04: {told}" in said
+    assert f'new_subjects_are = "{told}"' in (out / "brainweave.toml").read_text()
+    want = bw.load(path).shared_map_.transform(people["04"])
+    assert_allclose(bw.Study.open(out)["04"].data(), want, atol=1e-12)
+    said, _ = call("info", out)
+    assert f"sub-04; {told}" in said
+    said, _ = call("info", path)
+    assert "place_: A map shared by all subjects over 30 places (equal col" in said
+    call("fit", tmp_path / "three", "-o", path, "--param", "place_shrinkage=inf", "-q")
+    _, said = call("transform", path, tmp_path / "all", tmp_path / "b", "--new", code=2)
+    assert "No shared map" in said
+
+
 def test_the_map_of_one_subject_is_no_model(model, study, tmp_path, call):
     path = tmp_path / "map.safetensors"
     bw.save(bw.load(model).maps_[0], path)

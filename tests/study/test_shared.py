@@ -5,6 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.study.provenance import describe_record
+from brainweave.study.shared import ZERO_SHOT
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +58,46 @@ def test_files_are_read_by_their_kind(study, tmp_path):
         bw.load_study(tmp_path / "x.npy")
     with pytest.raises(bw.InputError, match="format of load_study must be one of"):
         bw.load_study(tmp_path / "bids", format="vhs")
+
+
+def registered(n_subjects=5, seed=3):
+    """Subjects whose columns are the same places, with labels."""
+    rng = np.random.default_rng(seed)
+    centroids, y = rng.normal(size=(4, 30)), np.tile(np.arange(4), 12)
+    return bw.Study(
+        bw.Subject(
+            f"{i + 1:02}", centroids[y] + rng.normal(size=(48, 30)), labels=y.tolist()
+        )
+        for i in range(n_subjects)
+    )
+
+
+def test_people_without_aligning_data_are_mapped_by_the_shared_map():
+    people = registered()
+    model = bw.GDM(2, place_shrinkage=0.1).fit(people[:4])
+    shared = bw.transform_study(model, people, new=True)
+    assert_allclose(shared["05"].data(), model.shared_map_.transform(people["05"]))
+    assert_allclose(shared["01"].data(), model.transform(people[:4])[0])
+    assert [bool(s.aligned.any()) for s in shared] == [True] * 4 + [False]
+    told = {"subjects": ["05"], "how": ZERO_SHOT}
+    assert shared.record == {"zero_shot": told}
+    assert (
+        dict(describe_record(shared.record))["new subjects"] == f"sub-05; {ZERO_SHOT}"
+    )
+    assert bw.transform_study(model, people[:4], new=True).record is None
+    # the labels of a person who is mapped are not needed
+    unknown = bw.Study([bw.Subject("05", people["05"].data())])
+    again = bw.transform_study(model, unknown, new=True)
+    assert_allclose(again["05"].data(), shared["05"].data())
+
+
+def test_a_model_without_a_shared_map_says_why_nobody_is_mapped_by_it():
+    people = registered()
+    without = bw.GDM(2, place=None).fit(people[:4])
+    with pytest.raises(bw.InputError, match=r"'05' .* No shared map: place=None\."):
+        bw.transform_study(without, people, new=True)
+    other = bw.DetSRM(2, random_state=0).fit(people[:4])
+    with pytest.raises(bw.InputError, match="DetSRM has no shared map; GDM has one"):
+        bw.transform_study(other, people, new=True)
+    with pytest.raises(bw.InputError, match="new=True maps it"):
+        bw.transform_study(without, people)

@@ -276,6 +276,13 @@ class BaseAligner(BaseEstimator, Stored):
         coef = self._solve_new(basis, y)
         return self._make_map(basis, coef, space=getattr(X, "space", None))
 
+    def _for_rows(self, rows: NDArray[np.intp], y: Any) -> tuple["BaseAligner", Any]:
+        """Return a model and y for a newcomer who has some of the aligning rows only.
+
+        `y` is what is known of all rows, or None.
+        """
+        return self, None if y is None else y[rows]
+
     def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
         """Check a new subject and make its basis with the settings of the fit."""
         check_is_fitted(self, "maps_")

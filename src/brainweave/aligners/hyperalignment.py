@@ -387,6 +387,13 @@ class SVDHyperalignment(RotationAligner):
         pairs = zip(bases, rotations, strict=True)
         return [b.restrict(self.joint_ @ R) for b, R in pairs]
 
+    def _for_rows(self, rows: Any, y: Any) -> tuple[Any, Any]:
+        part: Any
+        part, y = super()._for_rows(rows, y)
+        # its products are sums over rows, of which there are fewer
+        part.joint_ = self.joint_[rows] * (len(self.joint_) / len(rows))
+        return part, y
+
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         self._check_rows(basis)
         R = rotate_onto(basis.gram_times(self.joint_), self.shared_response_)

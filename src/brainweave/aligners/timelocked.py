@@ -11,6 +11,7 @@ so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -180,6 +181,13 @@ class TimeLocked(BaseAligner):
             most = min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
             check_rank(b, k, most if b.energy == 1 else b.n_kept)
         return k
+
+    def _for_rows(self, rows: Any, y: Any) -> tuple[BaseAligner, Any]:
+        part = copy(self)
+        for name in ("shared_response_", "template_"):
+            if hasattr(self, name):
+                setattr(part, name, getattr(self, name)[rows])
+        return part, None if y is None else y[rows]
 
     def _check_rows(self, basis: SubjectBasis) -> None:
         """Refuse a new subject without a sample for each row of the shared response."""

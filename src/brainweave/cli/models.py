@@ -262,6 +262,14 @@ def transform(
             "--only-new",
         ),
     ] = False,
+    new: Annotated[
+        bool,
+        c.option(
+            "Map subjects that the model does not know by its shared map, without "
+            "aligning data (zero-shot).",
+            "--new",
+        ),
+    ] = False,
     overwrite: c.Overwrite = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -271,8 +279,9 @@ def transform(
     Subjects of the study are found in the model by their ids. The tables of the samples
     have a column "aligned": 1 where a sample took part in the alignment. Scoring those
     would be circular, so compare refuses them. Fit with --halves to have others.
+    With --new, subjects that the model does not know are mapped by what all share.
     """
-    from brainweave.study.shared import transform_study
+    from brainweave.study.shared import ZERO_SHOT, transform_study
 
     console: Console = context.obj
     files.check_new_folder(out, overwrite)
@@ -287,12 +296,16 @@ def transform(
             ids=ids,
             only_new=only_new,
             all_aligned=averaged and made.get("study_fingerprint") == fingerprint,
+            new=new,
             tick=tick,
         )
     origin = {
         "source_fingerprint": fingerprint,
         "model_fingerprint": made.get("study_fingerprint"),
     }
+    zero_shot = (shared.record or {}).get("zero_shot", {}).get("subjects", [])
+    if zero_shot:
+        origin |= {"new_subjects": zero_shot, "new_subjects_are": ZERO_SHOT}
     files.save_study(shared, out, console, made_from=origin, overwrite=overwrite)
     n_all = sum(s.n_samples for s in people)
     flags = [s.aligned for s in shared if s.aligned is not None]
@@ -302,6 +315,8 @@ def transform(
         f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features; "
         f"{n_aligned} of {n_all} samples took part in the alignment and are {which}"
     )
+    if zero_shot:
+        console.result(f"{', '.join(zero_shot)}: {ZERO_SHOT}")
     if n_new == 0:
         warn_user(
             f"All {n_all} samples took part in the alignment, so that nothing can be "

@@ -10,7 +10,12 @@ from brainweave.evaluation.evaluate import (
     between_subject_matching,
     between_subject_reconstruction,
 )
-from brainweave.evaluation.results import ClassificationResult, SubjectScores
+from brainweave.evaluation.learning_curve import learning_curve
+from brainweave.evaluation.results import (
+    ClassificationResult,
+    LearningCurve,
+    SubjectScores,
+)
 from brainweave.evaluation.splits import SplitStudy, split_study
 from brainweave.evaluation.tuning import GDMCV
 
@@ -18,11 +23,13 @@ __all__ = [
     "GDMCV",
     "ClassificationResult",
     "Comparison",
+    "LearningCurve",
     "SplitStudy",
     "SubjectScores",
     "between_subject_classification",
     "between_subject_matching",
     "between_subject_reconstruction",
     "compare_methods",
+    "learning_curve",
     "split_study",
 ]

@@ -455,6 +455,26 @@ def _align(
     return shared, maps, fitted
 
 
+def join_with(
+    aligner: Any, fitted: Any, half: Split, who: list[int], *, i: int, rows: Any
+) -> Any:
+    """Let a subject, the one at i, join a fit with some of its aligning samples.
+
+    `who` are those who were fitted; `rows` are the samples it has.
+    """
+    y, subject = half.y_for(aligner), half.aligning.subjects[i].select(rows)
+    own = None if y is None else _known_to(y, who, y[i])
+    X: Any = subject.data()
+    if isinstance(aligner, BaseAligner):
+        fitted, own = fitted._for_rows(rows, own)
+        X = Subject(subject.id, X, runs=subject.runs, space=subject.space)
+    elif own is not None:
+        own = own[rows]
+    places = _voxel_places(aligner, i, half.n_subjects)
+    with _errors_by_subject_id(half, [i], new=True):
+        return fitted.fit_new_subject(X, own, **places)
+
+
 def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
     """Forget the labels, or ids, of a newcomer that no other has: they join nothing."""
     table = np.array(own, dtype=object)

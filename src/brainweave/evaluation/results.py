@@ -7,7 +7,7 @@ come from memory or from a store.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -24,6 +24,7 @@ from brainweave.persistence.codec import json_checksum, plain
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 Record = dict[str, Any]
 
@@ -291,6 +292,70 @@ class SubjectScores(_Scores):
             f"{self.method} ({self.protocol}): {self.score} {self.mean:.3f} ± "
             f"{self.std:.3f}, chance {self.chance:.3f}{weighed}"
         )
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Scores of left-out people against the amount of their own aligning data.
+
+    Attributes
+    ----------
+    points : list of dict
+        The rows of :meth:`to_frame`.
+    score : str
+        "accuracy" of a classifier, or "matching", the share of time segments found.
+    chance : float
+        What guessing reaches.
+    notes : list of str
+        Amounts that could not be scored, and why: where a curve does not start at
+        zero; and whose features were matched by their spread.
+    design : dict of str to Any
+        How people and samples were left out and scored.
+    """
+
+    points: list[dict[str, Any]] = field(repr=False)
+    score: str
+    chance: float
+    notes: list[str] = field(default_factory=list)
+    design: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy table with one row per method and amount.
+
+        Columns are method, fraction, samples (the mean over people), minutes (if the
+        repetition time is known), mean, se (the standard error over people) and
+        n_subjects.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.points).dropna(axis="columns", how="all")
+
+    def plot(self, *, axes: "Axes | None" = None) -> "Axes":
+        """Draw a line per method; see :func:`brainweave.plotting.plot_learning_curve`.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Where to draw; by default in a new figure.
+        """
+        from brainweave.plotting.results import plot_learning_curve
+
+        return plot_learning_curve(self, axes=axes)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the curve to a JSON file, and its table beside it (.tsv)."""
+        told = plain(asdict(self), other=str)
+        write_text(Path(path), json.dumps(told, indent=1) + "\n")
+        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
+        write_text(Path(path).with_suffix(".tsv"), table)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{p['method']}, {p['fraction']:.3g} of the aligning data ({p['samples']} "
+            f"samples): {self.score} {p['mean']:.3f} ± {p['se']:.3f}"
+            for p in self.points
+        ]
+        return "\n".join([*lines, f"chance {self.chance:.3f}", *self.notes])
 
 
 class GridResult:

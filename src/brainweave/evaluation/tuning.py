@@ -170,6 +170,9 @@ class GDMCV(BaseAligner):
         best = getattr(self, "best_estimator_", None)
         return bool(getattr(best, "_features_are_weighed", False))
 
+    def _for_rows(self, rows: Any, y: Any) -> tuple[BaseAligner, Any]:
+        return self.best_estimator_._for_rows(rows, y)
+
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a new subject, as :class:`brainweave.GDM` does."""
         check_is_fitted(self, "best_estimator_")

@@ -506,6 +506,8 @@ def _model_facts(path: Path) -> tuple[str, dict[str, Any]]:
         value = getattr(model, key.rstrip("?"), None)
         if key not in BaseAligner._stored and kind in (bool, int, float, str):
             facts[key.rstrip("?")] = value
+    if hasattr(model, "place_"):
+        facts["place_"] = str(model.place_)
     if hasattr(model, "eigenvalues_"):
         facts["graph_fit"] = graph_fit(model).tolist()
     if "_check" in vars(model):

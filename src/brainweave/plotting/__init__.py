@@ -14,6 +14,7 @@ from brainweave.plotting.model import (
 from brainweave.plotting.results import (
     plot_accuracy,
     plot_confusion,
+    plot_learning_curve,
     plot_sequences,
 )
 from brainweave.plotting.style import palette
@@ -25,6 +26,7 @@ __all__ = [
     "plot_eigenvalues",
     "plot_energy",
     "plot_feature_map",
+    "plot_learning_curve",
     "plot_sequences",
     "plot_shared_space",
 ]

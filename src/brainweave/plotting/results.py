@@ -296,6 +296,41 @@ def plot_confusion(
     return ax
 
 
+@style.styled
+def plot_learning_curve(curve: Any, *, axes: "Axes | None" = None) -> "Axes":
+    """Plot scores against the amount of people's own aligning data, a line per method.
+
+    Parameters
+    ----------
+    curve : LearningCurve
+        What :func:`brainweave.learning_curve` returns.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
+
+    Returns
+    -------
+    Axes
+        Bars are standard errors over people; the dashed line is chance.
+    """
+    style.check_not_empty(curve.points, "points")
+    methods = list(dict.fromkeys(p["method"] for p in curve.points))
+    known = all(p["minutes"] is not None for p in curve.points)
+    across = "minutes" if known else "samples"
+    ax = style.new_axes(axes, 6.0, 3.2)
+    drawn = []
+    for method, color in zip(methods, style.palette(len(methods)), strict=True):
+        own = [p for p in curve.points if p["method"] == method]
+        x, y, bars = ([p[name] for p in own] for name in (across, "mean", "se"))
+        look: Any = {"color": color, "marker": "o", "markersize": 4, "clip_on": False}
+        drawn.append(ax.errorbar(x, y, bars, linewidth=1.6, elinewidth=1, **look))
+    ax.axhline(curve.chance, color=INK, linestyle=DASHED, linewidth=1.1)
+    ax.set_xlabel(f"aligning data of the person, {across}; dashed: chance")
+    ax.set_ylabel({"matching": "segments matched"}.get(curve.score, curve.score))
+    ax.set_xlim(left=0)
+    style.add_legend(ax, drawn, methods)
+    return ax
+
+
 def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Divide counts by the sum of their row; NaN where a row is empty."""
     counts = np.asarray(counts, dtype=float)

@@ -208,12 +208,29 @@ def _confusion(inputs: Inputs) -> Element | None:
     )
 
 
+def learning_section(curve: Any) -> Section | None:
+    """Draw scores against the amount of people's own aligning data."""
+    if curve is None:
+        return None
+    names = ("method", "fraction", "samples", "minutes", "mean", "se", "n_subjects")
+    columns = {name: [p[name] for p in curve.points] for name in names}
+    element = Element.make(
+        "learning-curve",
+        {"notes": "".join(f" {note}" for note in curve.notes)},
+        figure=plotting.plot_learning_curve(curve),
+        table=Table.of(columns),
+    )
+    return Section.make("learning", [element])
+
+
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
 
 def model_section(inputs: Inputs) -> Section | None:
     """Show what the model learned and kept."""
     elements = []
+    if getattr(inputs.model, "place_", None) is not None:
+        elements.append(_place(inputs.model.place_))
     if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
         drawing = plotting.plot_energy(inputs.model, names=inputs.names)
         elements.append(Element.make("energy", figure=drawing))
@@ -222,6 +239,14 @@ def model_section(inputs: Inputs) -> Section | None:
         with suppress(InputError):
             elements.append(_components(inputs))
     return Section.make("model", elements)
+
+
+def _place(place: Any) -> Element:
+    """Say whether the maps have a part in common, or why not."""
+    gain = ""
+    if place.used and place.gain is not None:
+        gain = TEXTS["elements"]["place"]["gain"].format(gain=place.gain)
+    return Element.make("place", {"place": str(place), "gain": gain})
 
 
 def _components(inputs: Inputs) -> Element:

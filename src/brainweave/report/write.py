@@ -31,6 +31,7 @@ from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
     data_section,
     details_section,
+    learning_section,
     maps_section,
     model_section,
     results_section,
@@ -47,6 +48,7 @@ def write_report(
     study: Any = None,
     model: Any = None,
     results: Any = None,
+    learning_curve: Any = None,
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
     warnings: Iterable[Any] = (),
@@ -69,6 +71,8 @@ def write_report(
     results : result, list of results, or mapping of names to results, optional
         Results of :func:`brainweave.between_subject_classification`, for one or more
         methods and protocols.
+    learning_curve : LearningCurve, optional
+        What :func:`brainweave.learning_curve` returned for the study.
     config : mapping, optional
         All settings; by default the parameters of the model.
     title : str
@@ -105,12 +109,14 @@ def write_report(
     check_int("n_maps", n_maps, minimum=0, owner="write_report")
     check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
     inputs = gather(study=study, model=model, results=results, config=config)
-    if study is None and model is None and not inputs.results:
+    given = (study, model, learning_curve)
+    if all(part is None for part in given) and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
     maps = maps_section(inputs, n_maps, n_map_subjects)
     chapters = [
         data_section(inputs),
         results_section(inputs),
+        learning_section(learning_curve),
         space_section(inputs),
         model_section(inputs),
         maps,
@@ -279,6 +285,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         energy=energy if isinstance(energy, (int, float)) and energy < 1 else None,
         n_kept=span([b.n_kept for b in inputs.bases], "components"),
         ridges=" to ".join(f"{r:.3g}" for r in sorted({*ridges[:1], *ridges[-1:]})),
+        place=_describe_place(getattr(model, "place_", None)),
         k=getattr(model, "n_components_", None),
         gaining=getattr(model, "n_informative_", None),
         check=inputs.check,
@@ -296,6 +303,15 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         version=__version__,
     )
     return re.sub("[ \n]+", " ", text).strip(), list(citations.used.values())
+
+
+def _describe_place(place: Any) -> str:
+    """Say whether the maps have a part in common; nothing where it was not wanted."""
+    if place is None or place.what == "place=None":
+        return ""
+    kind = "used" if place.used else "not_better" if place.n_places else "none"
+    values = {"n": place.n_places, "what": place.what, "ridge": place.ridge or 0.0}
+    return str(TEXTS["place"][kind].format(**values))
 
 
 def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:

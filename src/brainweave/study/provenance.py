@@ -87,6 +87,16 @@ def scaled_within(record: Record | None) -> str | None:
     return "run" if (record.get("settings") or {}).get("standardize") else None
 
 
+def volume_seconds(record: Record | None) -> float | None:
+    """Return the repetition time of a study whose samples are volumes, if known."""
+    record = record or {}
+    if (record.get("settings") or {}).get("samples", "volumes") != "volumes":
+        return None
+    runs = [run for own in (record.get("runs") or {}).values() for run in own.values()]
+    times = {round(float(run["t_r"]), 4) for run in runs if run.get("t_r")}
+    return times.pop() if len(times) == 1 else None
+
+
 def cautions(record: Record | None) -> list[str]:
     """Return what a reader should know before believing numbers of these data."""
     by_subject, runs = _runs_of(record or {})
@@ -178,6 +188,10 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         used = f"{match['how']}: {match['used']} of {match['had']} samples used"
         dropped = _list_counts(match.get("dropped", {}), "; dropped: {}")
         texts["matching"] = used + dropped
+    zero_shot = record.get("zero_shot")
+    if isinstance(zero_shot, Mapping):
+        listed = ", ".join(f"sub-{id}" for id in zero_shot["subjects"])
+        texts["new subjects"] = f"{listed}; {zero_shot['how']}"
     return [(name, text) for name, text in texts.items() if text]
 
 

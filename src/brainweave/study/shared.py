@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from brainweave._core.exceptions import InputError
 from brainweave.study.study import Study, Subject
 
-__all__ = ["add_subjects", "transform_study"]
+__all__ = ["ZERO_SHOT", "add_subjects", "transform_study"]
+
+ZERO_SHOT = "zero-shot: mapped by the shared map, without aligning data"
 
 
 def transform_study(
@@ -16,6 +20,7 @@ def transform_study(
     ids: Sequence[str] | None = None,
     only_new: bool = False,
     all_aligned: bool = False,
+    new: bool = False,
     tick: Callable[[str], None] | None = None,
 ) -> Study:
     """Map the samples of a study into the shared space of a model.
@@ -35,27 +40,41 @@ def transform_study(
         Leave out samples that took part in the alignment.
     all_aligned : bool, default=False
         Whether all samples took part, as after averaging, which hides single ones.
+    new : bool, default=False
+        Map subjects that the model does not know by its shared map (zero-shot, see
+        ``GDM.shared_map_``): they need no aligning data, but must lie in the space of
+        the others.
     tick : callable, optional
         Called with the id of each subject that is done.
 
     Returns
     -------
     Study
-        Shared features in place of voxels.
+        Shared features in place of voxels. Its record names, as ``zero_shot``, the
+        subjects that were mapped by the shared map.
     """
     known = list(ids if ids is not None else model.ids_ or [])
     unknown = [id for id in study.ids if id not in known]
-    if unknown:
+    if unknown and new:
+        shared_map = shared_map_of(model, f"Subject {unknown[0]!r}")
+    elif unknown:
         raise InputError(
             f"The model does not know subject {unknown[0]!r}; it has "
-            f"{', '.join(known)}. A new one joins by add_subjects."
+            f"{', '.join(known)}. A new one joins by add_subjects; new=True maps it by "
+            "the shared map of a model that has one."
         )
     shared = []
     for s in study:
-        samples, position = s.data(), known.index(s.id)
-        features = model.maps_[position].transform(samples, name=f"Subject {s.id!r}")
-        flags = model._took_part(samples, position)
-        if all_aligned and model._joins_samples:
+        samples, name = s.data(), f"Subject {s.id!r}"
+        if s.id in unknown:
+            own = shared_map.map_for(s, name=name)
+            flags = np.zeros(s.n_samples, dtype=bool)
+        else:
+            position = known.index(s.id)
+            own = model.maps_[position]
+            flags = model._took_part(samples, position)
+        features = own.transform(samples, name=name)
+        if s.id not in unknown and all_aligned and model._joins_samples:
             flags[:] = True
         if s.aligned is not None:
             flags |= s.aligned
@@ -66,11 +85,27 @@ def transform_study(
             )
         names = ("labels", "runs", "onsets", "stimuli")
         metadata = {name: getattr(s, name) for name in names}
-        new = Subject(s.id, features, aligned=flags, **metadata)
-        shared.append(new.select(~flags) if only_new else new)
+        mapped = Subject(s.id, features, aligned=flags, **metadata)
+        shared.append(mapped.select(~flags) if only_new else mapped)
         if tick is not None:
             tick(s.id)
-    return Study(shared, f"{study.name}, shared features" if study.name else "")
+    record = None
+    if unknown:
+        record = {"zero_shot": {"subjects": unknown, "how": ZERO_SHOT}}
+    return Study(shared, f"{study.name}, shared features" if study.name else "", record)
+
+
+def shared_map_of(model: Any, who: str = "A subject") -> Any:
+    """Return the map for subjects without aligning data, or say why there is none."""
+    model = getattr(model, "best_estimator_", model)
+    found = getattr(model, "shared_map_", None)
+    if found is None:
+        why = str(getattr(model, "place_", "")) or (
+            f"{type(model).__name__} has no shared map; GDM has one where subjects lie "
+            "in one space."
+        )
+        raise InputError(f"{who} cannot be mapped without aligning data. {why}")
+    return found
 
 
 def add_subjects(

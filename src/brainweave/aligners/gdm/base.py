@@ -206,6 +206,13 @@ class GraphAligner(BaseAligner):
         new.n_undetermined = self.n_components_ - joined.n_determined
         return new
 
+    def _for_rows(self, rows: Any, y: Any) -> tuple[BaseAligner, Any]:
+        if not self.joined_by_row_:
+            return super()._for_rows(rows, y)
+        if y is None:
+            return self, rows.tolist()
+        return self, np.array([*zip(y[rows], rows.tolist(), strict=True)], object)
+
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         return self._join_new(basis, y).map
 

@@ -5,6 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, closing, nullcontext
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -324,6 +325,12 @@ class PiecewiseAligner(BaseAligner):
                     warnings.simplefilter("ignore")
                     outcomes.close()
         log.check_some_left()
+
+    def _for_rows(self, rows: Any, y: Any) -> tuple[Any, Any]:
+        part: Any = copy(self)
+        parts = [local._for_rows(rows, y) for local in part.aligners_]
+        part.aligners_ = [local for local, _ in parts]
+        return part, parts[0][1] if parts else y
 
     def _y_of(self, subject: Any) -> Any:
         return self.aligner._y_of(subject)

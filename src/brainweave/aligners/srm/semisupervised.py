@@ -7,6 +7,7 @@ majorised at :math:`Q` by a linear function whose minimum is the polar factor of
 :math:`\tau Q - \nabla`: no step can rise, and :math:`\tau` is found by trial.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -344,6 +345,15 @@ class SemiSupervisedSRM(FromRandomStart):
         check_is_fitted(self, "maps_")
         logits = to_numpy(features) @ self.theta_ + self.bias_
         return self.classes_[logits.argmax(axis=1)]
+
+    def _for_rows(self, rows: Any, y: Any) -> tuple[Any, Any]:
+        if self.labels_locked_ or y is None:
+            return super()._for_rows(rows, y)
+        part = copy(self)
+        codes = encode_new_labels(y, self.classes_.tolist())
+        free = np.flatnonzero(codes == NO_GROUP)
+        part.shared_response_ = self.shared_response_[np.isin(free, rows)]
+        return part, y[rows]
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.

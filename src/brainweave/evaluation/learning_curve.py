@@ -1,0 +1,227 @@
+"""How much aligning data of their own people need: scores against its amount.
+
+People are left out in turn. The others align with one half of their samples; those left
+out join with the first part of theirs, or, where the aligner has a map that all share,
+with none, and are scored on the other half.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brainweave._core.arrays import to_numpy
+from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave._core.progress import shown_progress
+from brainweave._core.validation import check_option
+from brainweave.evaluation.evaluate import align_folds, join_with
+from brainweave.evaluation.measures import (
+    AlignedFold,
+    Classification,
+    Clock,
+    Matching,
+    ScoringContext,
+    copy_with_seed,
+)
+from brainweave.evaluation.results import LearningCurve, chance_level
+from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
+from brainweave.persistence.codec import plain
+from brainweave.study.provenance import volume_seconds
+from brainweave.study.shared import shared_map_of
+
+FRACTIONS = (0, 1 / 8, 1 / 4, 1 / 2, 1)
+SCORES = {"classification": "accuracy", "matching": "matching"}
+
+
+def learning_curve(
+    aligner: Any,
+    study: Any,
+    y: Any = None,
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+    unit: str = "time",
+    measure: str | None = None,
+    classifier: Any = None,
+    window: int = 9,
+    halves: Any = "category",
+    leave_out: int = 1,
+    t_r: float | None = None,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> LearningCurve:
+    """Score left-out people by how much aligning data of their own they have.
+
+    Parameters
+    ----------
+    aligner : aligner, list of aligners, or mapping of names to aligners
+        Methods to draw side by side, such as ``[GDM(), GDM(place=None)]``.
+    study, y, halves
+        As in :func:`brainweave.between_subject_classification`.
+    fractions : sequence of float in [0, 1]
+        Shares of the aligning half that left-out people join with. At zero they have
+        no aligning data: they are mapped by ``shared_map_`` of an aligner that has one.
+    unit : {"time", "run"}, default="time"
+        Whether people join with their first samples, or with their first whole runs.
+    measure : {"classification", "matching"}, optional
+        By default classification where samples have two categories or more; else
+        matching, for which scored samples must be locked in time.
+    classifier, window
+        As in :func:`brainweave.between_subject_classification` and
+        :func:`brainweave.time_segment_matching`.
+    leave_out : int, default=1
+        How many people are left out at a time.
+    t_r : float, optional
+        Seconds per sample; by default as recorded for a study whose samples are
+        volumes.
+    random_state, n_jobs, progress
+        As in :func:`brainweave.between_subject_classification`.
+
+    Returns
+    -------
+    LearningCurve
+        Amounts with which somebody cannot join are left out, and ``notes`` say why.
+
+    Examples
+    --------
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> patterns, y = rng.normal(size=(3, 20)), [[0, 1, 2] * 8] * 5
+    >>> X = [patterns[l] + 0.3 * rng.normal(size=(24, 20)) for l in y]
+    >>> curve = learning_curve(GDM(2, place_shrinkage=0.1), X, y, fractions=(0, 0.5, 1))
+    >>> curve.to_frame()[["fraction", "samples", "mean", "n_subjects"]]
+       fraction  samples  mean  n_subjects
+    0       0.0        0   1.0           5
+    1       0.5        6   1.0           5
+    2       1.0       12   1.0           5
+    """
+    check_option("unit", unit, ("time", "run"), owner="learning_curve")
+    amounts = sorted({float(f) for f in fractions})
+    if not amounts or not 0 <= amounts[0] <= amounts[-1] <= 1:
+        raise InputError(f"fractions must lie between 0 and 1; got {list(fractions)}.")
+    split = split_study(study, y, halves=halves)
+    if measure is None:
+        measure = "classification" if len(split.categories) > 1 else "matching"
+    check_option("measure", measure, tuple(SCORES), owner="learning_curve")
+    scorer: Any = Matching(window)
+    if measure == "classification":
+        scorer = Classification(classifier)
+    scorer.check(split)
+    seconds = volume_seconds(getattr(study, "record", None)) if t_r is None else t_r
+    named, context = _named(aligner), ScoringContext(Clock(), 0, random_state, n_jobs)
+    scores: list[dict[str, Any]] = []
+    records, notes, spread = [], [], set()
+    n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
+    with shown_progress(progress, n_folds * len(named), "learning curve") as tick:
+        for name, model in named.items():
+            own: list[dict[str, Any]] = []
+            left = set(amounts)
+            seeded = copy_with_seed(model, random_state)
+            for (fold,) in align_folds(
+                seeded, split, leave_out=leave_out, n_jobs=n_jobs
+            ):
+                for amount in sorted(left):
+                    try:
+                        part, sizes = _with_part(fold, model, split, amount, unit)
+                    except BrainweaveError as error:
+                        left.remove(amount)  # a mean over some people would mislead
+                        share = f"{amount:.3g} of the aligning data"
+                        notes.append(f"{name} has no score at {share}: {error}")
+                        continue
+                    ((_, record),) = scorer.folds([part], split, context)
+                    records.append({**record, "half": fold.half})
+                    found = zip(fold.test, record["subject_scores"], sizes, strict=True)
+                    own += [
+                        {"fraction": amount, "subject": i, "score": score, "samples": n}
+                        for i, score, n in found
+                    ]
+                    if record.get("standardized") is False:
+                        spread.add(name)
+                tick()
+            scores += [
+                {"method": name, **row} for row in own if row["fraction"] in left
+            ]
+    if not scores:
+        raise InputError(f"No amount could be scored. {' '.join(notes)}")
+    if spread:
+        notes.append(f"Matched by the spread of their features: {', '.join(spread)}.")
+    design = {**split.design, "leave_out": leave_out, "unit": unit, "t_r": seconds}
+    return LearningCurve(
+        points=_points(scores, seconds),
+        score=SCORES[measure],
+        chance=chance_level(records),
+        notes=notes,
+        design={**design, **plain(vars(scorer), other=str, arrays=False)},
+    )
+
+
+def _points(scores: list[dict[str, Any]], t_r: float | None) -> list[dict[str, Any]]:
+    """Return the points of curves: means over people, of each one's halves."""
+    import pandas as pd
+
+    of_person = ["method", "fraction", "subject"]
+    people = pd.DataFrame(scores).groupby(of_person, sort=False).mean()
+    points = []
+    for (method, fraction), own in people.groupby(of_person[:2], sort=False):
+        size, n = float(own["samples"].mean()), len(own)
+        point = {"method": method, "fraction": fraction, "samples": round(size)}
+        point["minutes"] = None if t_r is None else size * t_r / 60
+        point["mean"] = float(own["score"].mean())
+        point["se"] = float(own["score"].std() / np.sqrt(n))
+        points.append({**point, "n_subjects": n})
+    return points
+
+
+def _named(aligner: Any) -> dict[str, Any]:
+    """Name aligners by their class, or in full where two are of one class."""
+    if isinstance(aligner, Mapping):
+        return {str(name): model for name, model in aligner.items()}
+    listed = list(aligner) if isinstance(aligner, list | tuple) else [aligner]
+    classes = [type(model).__name__ for model in listed]
+    names = [
+        short if classes.count(short) == 1 else " ".join(repr(model).split())
+        for short, model in zip(classes, listed, strict=True)
+    ]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"learning_curve needs different aligners; got {names}.")
+    return dict(zip(names, listed, strict=True))
+
+
+def _with_part(
+    fold: AlignedFold, aligner: Any, split: SplitStudy, amount: float, unit: str
+) -> tuple[AlignedFold, list[int]]:
+    """Return a fold whose left-out people joined with a part, and sizes of parts."""
+    half = split.splits[fold.half]
+    aligning = [half.aligning.subjects[i] for i in fold.test]
+    if amount == 1:
+        return fold, [s.n_samples for s in aligning]
+    features, maps, sizes = list(fold.features), list(fold.maps), []
+    for i, rows in zip(fold.test, _first_rows(aligning, amount, unit), strict=True):
+        scored = half.scored.subjects[i]
+        if not rows.size:
+            maps[i] = shared_map_of(fold.aligner).map_for(scored)
+        else:
+            with warnings.catch_warnings():
+                # little is known by design; the join with all has warned of the rest
+                warnings.simplefilter("ignore", UserWarning)
+                maps[i] = join_with(
+                    aligner, fold.aligner, half, fold.train, i=i, rows=rows
+                )
+        features[i] = to_numpy(maps[i].transform(scored.samples))
+        sizes.append(rows.size)
+    return replace(fold, features=features, maps=maps), sizes
+
+
+def _first_rows(subjects: list[Any], amount: float, unit: str) -> Iterator[Any]:
+    """Yield the rows that are the first part of each one's aligning samples."""
+    for s in subjects:
+        if unit == "run" and s.runs is None:
+            raise InputError(f"Subject {s.id!r} has no runs. Use unit='time'.")
+        if amount == 0 or unit == "time":
+            yield np.arange(int(np.ceil(amount * s.n_samples)))
+        else:
+            names = list(dict.fromkeys(s.runs.tolist()))
+            first = names[: max(1, round(amount * len(names)))]
+            yield np.flatnonzero([run in first for run in s.runs.tolist()])
