@@ -42,7 +42,7 @@ COMPONENTS = 10
 SEED = 0
 N_SEEDS = 4
 BRAINS: dict[str, Any] = {
-    **{"n_components": COMPONENTS, "n_samples": 120, "signal": 0.3},
+    **{"n_components": COMPONENTS, "n_samples": 120, "signal": 0.25},
     "mask_variability": 0.02,
 }
 #: Aligners, and whether they are given the common voxels.
