@@ -132,15 +132,19 @@ def zero_shot(seed: int, **brains: Any) -> Iterator[dict[str, Any]]:
     gdm = GDM(COMPONENTS, graph="time", n_jobs=1)
     gdm.fit(aligning, [s.stimuli for s in aligning])
     plain = standardised(scored)
-    found = {"no alignment": (plain[:SUBJECTS], plain[SUBJECTS:])}
+    found: dict[str, Any] = {"GDM": None}
     if gdm.place_.used:
         found["GDM"] = (
             gdm.transform([s.data() for s in scored[:SUBJECTS]]),
             [gdm.shared_map_.transform(s) for s in scored[SUBJECTS:]],
         )
-    for name, (known, new) in found.items():
-        accuracy = float(np.mean([match(x, known) for x in new]))
-        yield {"method": name, "accuracy": accuracy, "used": float(name == "GDM")}
+    found["no alignment"] = (plain[:SUBJECTS], plain[SUBJECTS:])
+    for name, both in found.items():
+        accuracy = np.nan  # without places, nobody is mapped
+        if both is not None:
+            accuracy = float(np.mean([match(x, both[0]) for x in both[1]]))
+        used = float(name == "GDM" and gdm.place_.used)
+        yield {"method": name, "accuracy": accuracy, "used": used}
 
 
 CONDITIONS = {
