@@ -132,6 +132,7 @@ class Split:
         for i in who:
             basis, energy = self._bases[keys[i]], settings[i][1]
             cut.append(basis if energy == basis.energy else basis.cut(energy))
+            cut[-1].space = self.aligning.subjects[i].space  # which knows the places
         return cut
 
     def _recipe(

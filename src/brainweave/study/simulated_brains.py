@@ -22,7 +22,9 @@ _FILM_AUTOCORRELATION = 0.7  # of responses, from one sample to the next
 _WARP_MM = 16.0  # width of the kernel that smooths displacements
 _N_NOISE_MAPS = 20  # smooth patterns of a subject's noise, beside that of voxels
 # Random streams, one number per purpose.
-_MAPS, _FILM, _WARP, _OWN_MAPS, _MASK, _NOISE, _MISSING, _ARTEFACT = range(8)
+_MAPS, _FILM, _WARP, _OWN_MAPS, _MASK, _NOISE, _MISSING, _ARTEFACT, _NOISE_MAPS = range(
+    9
+)
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,19 @@ def simulate_brains(
     _check(
         positive={"voxel_mm": voxel_mm, "smoothness_mm": smoothness_mm},
         shares={"own_topography": own_topography, "missing": missing},
-        sizes={"signal": signal, "artefact": artefact, "noise_ar": noise_ar},
+        sizes={
+            **{"signal": signal, "artefact": artefact, "noise_ar": noise_ar},
+            "misregistration_mm": misregistration_mm,
+        },
     )
 
     def stream(*purpose: int) -> np.random.Generator:
         return np.random.default_rng([random_state, *purpose])
 
     def fields(n: int, width_mm: float, *purpose: int) -> NDArray[np.float32]:
-        return smooth_fields(grid, n, width_mm / voxel_mm, stream(*purpose))
+        drawn = smooth_fields(grid, n, width_mm / voxel_mm, stream(*purpose))
+        drawn -= drawn.mean(axis=(1, 2, 3), keepdims=True)  # of variance 1 already
+        return drawn
 
     names = list(dict.fromkeys(film for own in seen for film in own))
     responses = {
@@ -159,7 +166,7 @@ def simulate_brains(
         shown = np.concatenate([responses[film] for film in own_films])[kept]
         stimuli = [f"{film} {t}" for film in own_films for t in range(n_samples)]
         rng = stream(_NOISE, i)
-        patterns = smooth_fields(grid, _N_NOISE_MAPS, smoothness_mm / voxel_mm, rng)
+        patterns = fields(_N_NOISE_MAPS, smoothness_mm, _NOISE_MAPS, i)
         series = autoregressive_noise(len(shown), _N_NOISE_MAPS, noise_ar, rng)
         noise = series @ patterns[:, mask] / np.sqrt(_N_NOISE_MAPS)
         noise += autoregressive_noise(len(shown), space.n_voxels, noise_ar, rng)
@@ -200,9 +207,12 @@ def _films_of(films: Any, n_subjects: int) -> list[list[str]]:
 def _check(
     positive: dict[str, float], shares: dict[str, float], sizes: dict[str, float]
 ) -> None:
-    for name, value in {**positive, **shares, **sizes}.items():
-        if not value >= 0 or (name in positive and value == 0):
+    for name, value in positive.items():
+        if not value > 0:
             raise InputError(f"{name}={value} of simulate_brains must be positive.")
+    for name, value in {**shares, **sizes}.items():
+        if not value >= 0:
+            raise InputError(f"{name}={value} of simulate_brains is negative.")
     for name, value in shares.items():
         if value > 1:
             raise InputError(f"{name}={value} of simulate_brains is a share, up to 1.")
