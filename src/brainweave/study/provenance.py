@@ -183,16 +183,20 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
             f"sub-{id}: {', '.join(map(str, names))}"
             for id, names in (record.get(what) or {}).items()
         )
-    match = record.get("match")
+    texts |= _describe_alignment(record)
+    return [(name, text) for name, text in texts.items() if text]
+
+
+def _describe_alignment(record: Record) -> dict[str, str]:
+    texts, match, zero_shot = {}, record.get("match"), record.get("zero_shot")
     if isinstance(match, Mapping):
         used = f"{match['how']}: {match['used']} of {match['had']} samples used"
         dropped = _list_counts(match.get("dropped", {}), "; dropped: {}")
         texts["matching"] = used + dropped
-    zero_shot = record.get("zero_shot")
     if isinstance(zero_shot, Mapping):
-        listed = ", ".join(f"sub-{id}" for id in zero_shot["subjects"])
-        texts["new subjects"] = f"{listed}; {zero_shot['how']}"
-    return [(name, text) for name, text in texts.items() if text]
+        people = ", ".join(f"sub-{id}" for id in zero_shot["subjects"])
+        texts["new subjects"] = f"{people}; {zero_shot['how']}"
+    return texts
 
 
 def _describe_images(settings: Record, n_runs: int) -> str:
