@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brainweave import GDM, SRM, Hyperalignment, NoAlignment, RegularizedHyperalignment
+from brainweave import (
+    GDM,
+    SRM,
+    Hyperalignment,
+    NoAlignment,
+    RegularizedHyperalignment,
+    save,
+)
 from brainweave._core.progress import Progress
 from brainweave.aligners.maps import SubjectMap
 from brainweave.evaluation.evaluate import PROTOCOLS, between_subject_matching
@@ -86,7 +93,9 @@ def registered(
     data : path
         Folder with ``pieman_htfa`` and ``sherlock_pmc``.
     out : path
-        Folder for ``registered.csv`` and ``registered.md``.
+        Folder for ``registered.csv``, ``registered.md``, and the model
+        ``pieman_shared.safetensors``: anybody with these 100 factors can be mapped by
+        its ``shared_map_``. The data are under the MIT licence.
     random_state : int, default=0
         Seed of the shuffling.
     n_jobs, progress
@@ -140,6 +149,10 @@ def registered(
             progress(number + 1, len(cells), "methods")
     table = pd.DataFrame(rows)
     write_table(folder, "registered", table, registered_text(table))
+    save(
+        GDM(SETTINGS["Pieman"][0], graph="time").fit(studies[0]),
+        folder / "pieman_shared.safetensors",
+    )
     return table
 
 
