@@ -73,8 +73,7 @@ def methods(k: int) -> dict[str, Any]:
         "RHA": RegularizedHyperalignment(k),
         "GDM without place": GDM(k, graph="time", place=None),
         "GDM": GDM(k, graph="time"),
-        "GDM, features chosen": GDM(graph="time"),
-        ZERO_SHOT: ZeroShot(k, graph="time"),
+        ZERO_SHOT: ZeroShot(k, graph="time", shrinkage=3.0, place_shrinkage=0.1),
     }
 
 
@@ -108,7 +107,10 @@ def registered(
     """
     import pandas as pd
 
-    folder, rows = result_folder(out), []
+    folder = result_folder(out)
+    kept = folder / "registered.csv"  # rows of a run that was interrupted
+    rows = pd.read_csv(kept).to_dict("records") if kept.is_file() else []
+    done = {(row["data"], row["method"], row["protocol"]) for row in rows}
     studies = [load_pieman(data), load_sherlock(data)]
     cells = [
         (name, original, study, *cell)
@@ -126,6 +128,8 @@ def registered(
         for protocol in PROTOCOLS:
             if method == ZERO_SHOT and protocol == "joint":
                 continue  # nobody is new
+            if (name.capitalize(), method, protocol) in done:
+                continue
             result = between_subject_matching(
                 aligner,
                 study,
@@ -145,6 +149,7 @@ def registered(
                     "chance": result.chance,
                 }
             )
+            pd.DataFrame(rows).to_csv(kept, index=False)
         if progress is not None:
             progress(number + 1, len(cells), "methods")
     table = pd.DataFrame(rows)

@@ -6,6 +6,7 @@ import tomllib
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
@@ -343,6 +344,7 @@ def test_a_setting_that_no_method_has_is_refused(study, tmp_path, call):
     assert "None of these methods has a parameter 'graph'" in said
 
 
+<<<<<<< HEAD
 def test_noise_that_was_aligned_cannot_be_scored_as_a_success(rng, tmp_path, call):
     """Noise that is fitted, transformed and then scored reaches 99 %."""
     unrelated_study(rng, runs=[1] * 28).save(tmp_path / "noise")
@@ -355,3 +357,18 @@ def test_noise_that_was_aligned_cannot_be_scored_as_a_success(rng, tmp_path, cal
     _, said = call(*words, code=2)
     assert "took part" in said or "aligned" in said
     assert not (results / "results.json").exists()
+=======
+def test_a_learning_curve_is_written_with_its_report(study, tmp_path, call):
+    out = tmp_path / "curve"
+    how = ("--method", "gdm,paper-gdm", "--n-components", 2, "--leave-out", 2, "-q")
+    amounts = ("--fraction", 0.5, "--fraction", 1)
+    said, _ = call("learning-curve", study, out, *how, *amounts)
+    assert "gdm, 0.5 of the aligning data" in said
+    table = pd.read_csv(out / "learning_curve.tsv", sep="\t")
+    methods = table.groupby("method")["fraction"].apply(list).to_dict()
+    assert methods == {"gdm": [0.5, 1.0], "paper-gdm": [0.5, 1.0]}
+    assert 'id="learning-curve"' in (out / "report.html").read_text("utf-8")
+    again = tmp_path / "again"
+    call("learning-curve", study, again, "--config", out / "learning-curve.toml", "-q")
+    assert table.equals(pd.read_csv(again / "learning_curve.tsv", sep="\t"))
+>>>>>>> place-curve

@@ -124,6 +124,29 @@ def test_scored_samples_are_mapped_with_the_part_that_all_share(rng, protocol):
             assert_allclose(f, m.transform(s.samples), atol=1e-10)
 
 
+class PairsOfVoxels:
+    """A brain space that knows places of two voxels each."""
+
+    def __init__(self, n_voxels):
+        self.n_voxels = n_voxels
+
+    def place_labels(self):
+        return "frame", [str(v // 2) for v in range(self.n_voxels)], "pairs of voxels"
+
+
+def test_evaluations_know_the_places_of_brain_spaces(rng):
+    X, y = study_lists(rng)
+    widths = [40 - 2 * i for i in range(len(X))]
+    study = Study(
+        Subject(str(i), x[:, :v], labels=known, space=PairsOfVoxels(v))
+        for i, (x, known, v) in enumerate(zip(X, y, widths, strict=True))
+    )
+    (fold,) = next(align_folds(GDM(2, place_shrinkage=0.1), split_study(study)))
+    assert fold.aligner.place_.what == "pairs of voxels"
+    assert fold.aligner.place_.n_places == max(widths[1:]) // 2
+    assert fold.maps[0].place is not None  # who was left out
+
+
 def test_more_samples_than_voxels_are_shared_too(rng):
     X, y = study_lists(rng, n_subjects=3, n_samples=60, voxels=8)
     split = split_study(X, y)

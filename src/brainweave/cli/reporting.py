@@ -139,6 +139,59 @@ def compare(
         raise PartlyFailed(f"None of the methods could be scored: {error}")
 
 
+# -- learning-curve --------------------------------------------------------------------
+
+
+def learning_curve(
+    context: typer.Context,
+    study: c.StudyFolder,
+    out: Annotated[Path, typer.Argument(help="Folder for the results.")],
+    *,
+    method: Annotated[
+        list[str] | None, c.option("Methods; gdm by default.", panel=c.METHOD)
+    ] = None,
+    n_components: c.Components = None,
+    graph: c.Graph = None,
+    random_state: c.RandomState = None,
+    param: c.MethodParam = None,
+    fraction: Annotated[
+        list[float] | None,
+        c.option("Share of the aligning data, 0 to 1; repeatable.", panel=c.SCORE),
+    ] = None,
+    halves: Annotated[str, c.option("category or run.", panel=c.SCORE)] = "category",
+    leave_out: Annotated[
+        int, c.option("People left out at a time.", panel=c.SCORE)
+    ] = 1,
+    n_jobs: c.Jobs = None,
+    config: c.Config = None,
+    quiet: c.Quiet = False,
+) -> None:
+    """Score left-out people by how much aligning data of their own they have.
+
+    At a fraction of 0 they have none and are mapped by what all subjects share, if the
+    model has such a map.
+    """
+    from brainweave.evaluation.learning_curve import FRACTIONS, learning_curve
+
+    console: Console = context.obj
+    names = [n.strip() for text in method or ["gdm"] for n in text.split(",")]
+    lenient = len(names) > 1
+    models = {n: make_aligner(n, context.params, lenient=lenient) for n in names}
+    people = files.open_study(study)
+    files.prepare_folder(out)
+    how: dict[str, Any] = {"halves": halves, "leave_out": leave_out, "n_jobs": n_jobs}
+    how |= {"fractions": fraction or FRACTIONS, "random_state": random_state or 0}
+    with console.progress("Scoring amounts") as progress:
+        curve = learning_curve(models, people, progress=progress, **how)
+    curve.save(out / "learning_curve.json")
+    options = files.used_options(console, method=names)
+    files.write_config(out / "learning-curve.toml", "learning-curve", options)
+    page = {"study": people, "learning_curve": curve, "config": options}
+    files.write_page(out / "report.html", console, **page)
+    console.result(str(curve))
+    console.note(f"Results are in {out}")
+
+
 # -- info ------------------------------------------------------------------------------
 
 

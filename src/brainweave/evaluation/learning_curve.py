@@ -146,7 +146,8 @@ def learning_curve(
     if not scores:
         raise InputError(f"No amount could be scored. {' '.join(notes)}")
     if spread:
-        notes.append(f"Matched by the spread of their features: {', '.join(spread)}.")
+        who = ", ".join(sorted(spread))
+        notes.append(f"Matched by the spread of their features: {who}.")
     design = {**split.design, "leave_out": leave_out, "unit": unit, "t_r": seconds}
     return LearningCurve(
         points=_points(scores, seconds),

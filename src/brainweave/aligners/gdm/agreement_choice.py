@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t as student
 
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
@@ -42,7 +43,7 @@ MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are m
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are judged, the leading ones
 FEWEST = 3  # aligning samples of a subject in a half
-CLEAR = 2.0  # standard errors by which places must be better than none,
+CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
 CLEARLY_MORE = 1.04  # and the least ratio of both
 
 
@@ -115,9 +116,9 @@ def choose_by_agreement(
         )
     except BrainweaveError:
         return None
-    gain = _standard_errors(with_places - without)
+    gain, clear = _standard_errors(with_places - without)
     more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
-    if (gain > CLEAR and more) or needed:
+    if (gain > clear and more) or needed:
         return Choice(ridges[at[0]], PLACE_RIDGES[at[1]], gain)
     return Choice(rho, np.inf, gain)
 
@@ -148,14 +149,15 @@ def _climb(
         best = top
 
 
-def _standard_errors(gains: Matrix) -> float:
-    """Return the mean over subjects (columns) of the gains in standard errors."""
-    own = gains.ravel()
-    if gains.shape[1] > 2:
-        own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
-    own = own[~np.isnan(own)]
+def _standard_errors(gains: Matrix) -> tuple[float, float]:
+    """Return the mean gain over subjects (columns), in standard errors, and its bound."""
+    own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
+    if own.size < 2:
+        return 0.0, np.inf
     error = float(own.std(ddof=1) / np.sqrt(own.size))
-    return float(own.mean()) / max(error, 1e-12)
+    return float(own.mean()) / max(error, 1e-12), float(
+        student.ppf(CLEAR, own.size - 1)
+    )
 
 
 def _of_subjects(graph: Graph, chosen: Any) -> Graph:

@@ -199,7 +199,7 @@ class GDM(GraphAligner):
     A subject costs one Cholesky factor in place of its eigenvectors. Signs are fixed. A
     new subject is the ridge regression of its samples on what the model has for their
     groups, in closed form. With p places, time grows by O(M n p (n + p) + p^3) and
-    memory by O(M n p + p^2); choosing ridges fits halves of at most 12 subjects.
+    memory by O(M n p + p^2); choosing ridges fits halves of at most 40 subjects.
 
     References
     ----------
