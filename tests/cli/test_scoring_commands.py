@@ -344,7 +344,6 @@ def test_a_setting_that_no_method_has_is_refused(study, tmp_path, call):
     assert "None of these methods has a parameter 'graph'" in said
 
 
-<<<<<<< HEAD
 def test_noise_that_was_aligned_cannot_be_scored_as_a_success(rng, tmp_path, call):
     """Noise that is fitted, transformed and then scored reaches 99 %."""
     unrelated_study(rng, runs=[1] * 28).save(tmp_path / "noise")
@@ -357,7 +356,8 @@ def test_noise_that_was_aligned_cannot_be_scored_as_a_success(rng, tmp_path, cal
     _, said = call(*words, code=2)
     assert "took part" in said or "aligned" in said
     assert not (results / "results.json").exists()
-=======
+
+
 def test_a_learning_curve_is_written_with_its_report(study, tmp_path, call):
     out = tmp_path / "curve"
     how = ("--method", "gdm,paper-gdm", "--n-components", 2, "--leave-out", 2, "-q")
@@ -371,4 +371,3 @@ def test_a_learning_curve_is_written_with_its_report(study, tmp_path, call):
     again = tmp_path / "again"
     call("learning-curve", study, again, "--config", out / "learning-curve.toml", "-q")
     assert table.equals(pd.read_csv(again / "learning_curve.tsv", sep="\t"))
->>>>>>> place-curve
