@@ -87,7 +87,7 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     Parameters
     ----------
     place : "auto", array of labels, sparse matrix, or a list per subject; or image
-        "auto": equal columns, at most 2,048, or what the subjects' brain spaces know.
+        "auto": what the subjects' brain spaces know, or equal columns, at most 2,048.
         A label per voxel (0, None or NaN for none), or voxels x places. Or an atlas
         image, for subjects that know their volume.
     subjects : sequence
@@ -108,15 +108,11 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     equal = len(set(columns)) == 1
     if len(known) == len(spaces) and len({own[0] for own in known}) == 1:
         frame, what = known[0][0], known[0][2]
-        same = equal and all(s == subjects[0].space for s in _spaces(subjects))
-        if not (same and columns[0] <= MOST_COLUMNS):
-            names = sorted(
-                {name for own in known for name in own[1] if name is not None}
-            )
-            place_of = {name: j for j, name in enumerate(names)}
-            matrices = [_means(own[1], place_of) for own in known]
-            return Places(len(names), matrices, what, tuple(names), frame)
-    elif known and not all(own is None for own in spaces):
+        names = sorted({name for own in known for name in own[1] if name is not None})
+        place_of = {name: j for j, name in enumerate(names)}
+        matrices = [_means(own[1], place_of) for own in known]
+        return Places(len(names), matrices, what, tuple(names), frame)
+    if known:
         return "the subjects are not in one space"
     if not equal:
         return "subjects have different numbers of columns, and no common space"
@@ -227,10 +223,6 @@ def _labels_of(subject: Any) -> Any:
     space = getattr(subject, "space", None)
     find = getattr(space, "place_labels", None)
     return None if find is None else find()
-
-
-def _spaces(subjects: Sequence[Any]) -> list[Any]:
-    return [s.space for s in subjects]
 
 
 def _n_columns(subject: Any) -> int:

@@ -41,7 +41,7 @@ START = RIDGES.index(min(RIDGES, key=lambda r: abs(np.log(r / 0.3))))
 START_PLACE = 4  # .1
 MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
-MOST_PLACES = 200  # directions of the places that are judged, the leading ones
+MOST_PLACES = 200  # directions of the places that are used, the leading ones
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
 CLEARLY_MORE = 1.04  # and the least ratio of both
@@ -150,7 +150,7 @@ def _climb(
 
 
 def _standard_errors(gains: Matrix) -> tuple[float, float]:
-    """Return the mean gain over subjects (columns), in standard errors, and its bound."""
+    """Return the mean gain over subjects in standard errors, and its bound."""
     own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
     if own.size < 2:
         return 0.0, np.inf
@@ -208,9 +208,8 @@ class _Halves:
             self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
         self.k, self.over_subjects, self.n_groups = k, over_subjects, len(term.names)
         self.n_subjects, self.per_subject = len(codes), per_subject
-        self.places, self.unit = None, np.inf
-        if places is not None:
-            self.places, self.unit = _leading(places), place_unit(places)
+        self.places = places
+        self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
 
     def judge(self, rho: float, place: float) -> Matrix:
@@ -320,13 +319,15 @@ def distinctness(means: list[Matrix]) -> list[float]:
     return found
 
 
-def _leading(places: list[Matrix]) -> list[Matrix]:
-    """Return samples in the leading directions of the places, if there are many."""
+def leading_directions(places: Sequence[Matrix]) -> Matrix | None:
+    """Return the directions in which samples in many places vary most, (p, 200).
+
+    The rest of many places is mostly noise of each subject. None for few places.
+    """
     if places[0].shape[1] <= MOST_PLACES:
-        return places
+        return None
     pooled = np.sum([Z.T @ Z for Z in places], axis=0)
-    directions = np.linalg.eigh(pooled)[1][:, -MOST_PLACES:]
-    return [Z @ directions for Z in places]
+    return np.asarray(np.linalg.eigh(pooled)[1][:, -MOST_PLACES:])
 
 
 def place_unit(places: Sequence[Matrix]) -> float:

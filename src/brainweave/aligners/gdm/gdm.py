@@ -1,7 +1,7 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from brainweave.aligners.gdm.agreement_choice import (
     MOST_FEATURES,
     Choice,
     choose_by_agreement,
+    leading_directions,
     place_unit,
 )
 from brainweave.aligners.gdm.base import GraphAligner
@@ -288,7 +289,7 @@ class GDM(GraphAligner):
         self.constraint_ = self._constraint_of(graph)
         places = self._find_places(bases, graph)
         with subject_threads(len(bases), self.n_jobs, share_cores=True) as each:
-            joint = self._choose_ridges(bases, places, graph, k, each)
+            joint, directions = self._choose_ridges(bases, places, graph, k, each)
             found = solve_shrinkage(joint, graph, k)
             informative = found.n_informative(k)
             if auto:
@@ -318,7 +319,9 @@ class GDM(GraphAligner):
         spread = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
         self.scale_ = common_scale(found.features, targets, mu, spread)
         signs = flip_signs(np.concatenate(found.features))
-        maps = self._scale_maps(found, joint.places, targets, signs)
+        if found.shared is not None and directions is not None:
+            found = replace(found, shared=directions @ found.shared)
+        maps = self._scale_maps(found, self._aligning_places, targets, signs)
         for basis in bases:
             basis.free_device_memory()
         return maps, found.template * signs
@@ -365,9 +368,15 @@ class GDM(GraphAligner):
         graph: Graph,
         k: int,
         each: Any,
-    ) -> JointRidge:
-        """Choose the ridges of the subjects and of the shared map of places."""
+    ) -> tuple[JointRidge, Matrix | None]:
+        """Choose the ridges of the subjects and of the shared map of places.
+
+        Of many places, the directions that are used come with them.
+        """
         n, Z = len(bases), self._aligning_places
+        directions = None if Z is None else leading_directions(Z)
+        if Z is not None and directions is not None:
+            Z = [own @ directions for own in Z]
         self.shrinkage_, self.shrinkage_by_ = choose_strengths(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
@@ -422,7 +431,8 @@ class GDM(GraphAligner):
             smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
         )
         unit = place_unit(Z) if Z is not None else 1.0
-        return JointRidge(smoothers, Z, strength * unit, over_subjects=each)
+        joint = JointRidge(smoothers, Z, strength * unit, over_subjects=each)
+        return joint, directions
 
     def _scale_maps(
         self, found: Any, Z: list[Matrix] | None, targets: list[Matrix], signs: Matrix
