@@ -14,6 +14,7 @@ from brainweave import (
     split_study,
     time_segment_matching,
 )
+from brainweave._core.exceptions import SeparateSubjectsWarning
 from brainweave.evaluation.evaluate import align_folds
 
 
@@ -177,7 +178,8 @@ def test_groups_without_a_common_film_are_tied_by_place():
     )
     aligning = study.map(lambda s: s.select(s.runs == s.runs[0]))
     y = [s.stimuli for s in aligning]
-    model = GDM(4, graph="time", n_jobs=1).fit(aligning, y)
+    with pytest.warns(SeparateSubjectsWarning, match="only the 82 places"):
+        model = GDM(4, graph="time", n_jobs=1).fit(aligning, y)
     assert model.place_.used
     shared = model.transform([s.data() for s in film(study, "c")])
     first, second = np.mean(shared[:2], axis=0), np.mean(shared[2:], axis=0)
