@@ -201,7 +201,6 @@ LOCKED = {
     "RobustSRM": RobustSRM(3, random_state=0, tol=0, max_iter=3, lam=0.5),
     "RobustSRM, linear": RobustSRM(3, random_state=0, lam=np.inf, tol=0, max_iter=2),
     "NoAlignment": bw.NoAlignment(),
-    "NoAlignment, less energy": bw.NoAlignment(energy=0.5),
 }
 
 

@@ -16,22 +16,13 @@ from brainweave.basis.basis import SubjectBasis
 
 
 class VoxelMap(SubjectMap):
-    """The map of a subject that keeps its voxels: standardising, and its inverse.
+    """The map of a subject that keeps its voxels: standardising, and its inverse."""
 
-    When energy is cut, samples are confined to orthonormal axes, (n_voxels, n_kept).
-    """
+    _stored: ClassVar[dict[str, Any]] = {}
 
-    _stored: ClassVar[dict[str, Any]] = {"axes?": "v axes"}
-
-    def __init__(
-        self,
-        basis: SubjectBasis | None = None,
-        *,
-        axes: NDArray[Any] | None = None,
-        **common: Any,
-    ) -> None:
+    def __init__(self, basis: SubjectBasis | None = None, **common: Any) -> None:
         super().__init__(isometric=True, **common)
-        self.basis, self.axes = basis, axes
+        self.basis = basis
 
     @property
     def n_components(self) -> int:
@@ -51,20 +42,18 @@ class VoxelMap(SubjectMap):
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Standardise samples of this subject, (n_samples, n_voxels)."""
         Z = check_samples(Z, self.n_voxels, name)
-        return self._confined(self._standardized(Z), name)
+        return self._joined(self._standardized(Z), name)
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the standardised aligning samples."""
         if self.basis is None:
             raise InputError("This map was made without aligning samples.")
-        return self._confined(self.basis.chunks(), self.basis.name)
+        return self._joined(self.basis.chunks(), self.basis.name)
 
-    def _confined(self, chunks: Any, name: str) -> NDArray[Any]:
+    def _joined(self, chunks: Any, name: str) -> NDArray[Any]:
         z = np.hstack([to_numpy(chunk) for _, chunk in chunks])
         refuse_non_finite(z, name)
-        if self.axes is None:
-            return z
-        return np.asarray((z @ self.axes) @ self.axes.T, dtype=z.dtype)
+        return z
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Undo the standardising: scale and mean restored."""
@@ -91,9 +80,6 @@ class NoAlignment(BaseAligner):
 
     Parameters
     ----------
-    energy : float in (0, 1], or one per subject, default=1
-        Confine each subject to the leading directions that hold this share of its
-        summed singular values.
     standardize, n_jobs : various
         As in :class:`DetSRM`.
 
@@ -114,7 +100,6 @@ class NoAlignment(BaseAligner):
     _solution_name = ""  # the bases hold mean and scale
     _needs_eigenbasis = False
 
-    energy: Any = 1.0
     standardize: bool | str = True
     n_jobs: int | None = None
 
@@ -128,10 +113,7 @@ class NoAlignment(BaseAligner):
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        axes = None
-        if basis.energy < 1:
-            axes = basis.combine(basis.vectors / np.sqrt(basis.values))
-        return VoxelMap(basis, axes=axes, **common_settings(basis, space))
+        return VoxelMap(basis, **common_settings(basis, space))
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:

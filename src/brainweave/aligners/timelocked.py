@@ -202,27 +202,14 @@ class TimeLocked(BaseAligner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FromRandomStart(TimeLocked):
-    """Base of those that descend from a random shared response, or a given one."""
+    """Base of those that descend from a random shared response."""
 
-    init: Any = "random"
     random_state: Any = None
 
     def _start(self, n_samples: int, k: int) -> Matrix:
-        """Return the shared response to start from: the one given, or a random one."""
-        named = isinstance(self.init, str)
-        if named and self.init == "random":
-            rng = check_random_state(self.random_state)
-            return np.asarray(rng.normal(size=(n_samples, k)))
-        if named or np.shape(self.init) != (n_samples, k):
-            got = repr(self.init) if named else np.shape(self.init)
-            raise InputError(
-                f"init of {self._owner} must be 'random' or a shared response, which "
-                f"must have shape {(n_samples, k)} (samples x n_components); got {got}."
-            )
-        start = np.asarray(self.init, dtype=np.float64)
-        if not np.isfinite(start).all():
-            raise InputError(f"init of {self._owner} has NaN or infinite values.")
-        return start
+        """Return the shared response to start from."""
+        rng = check_random_state(self.random_state)
+        return np.asarray(rng.normal(size=(n_samples, k)))
 
 
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve

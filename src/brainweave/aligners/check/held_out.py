@@ -326,8 +326,6 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         known = {"balance": None, "constraint": getattr(aligner, "constraint_", None)}
         named = {name: value for name, value in known.items() if name in params}
         model.set_params(graph=select_samples(graph, rows), **named)
-    if isinstance(params.get("init"), np.ndarray):
-        model.set_params(init="random")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))

@@ -187,7 +187,7 @@ class RobustSRM(FromRandomStart):
         Number of shared features K.
     max_iter : int, default=100
         Most rounds.
-    tol, energy, standardize, n_jobs, init, random_state : various
+    tol, energy, standardize, n_jobs, random_state : various
         As in :class:`DetSRM`.
     lam : float > 0, default=1
         Weight :math:`\lambda` of the individual terms: what the shared response leaves

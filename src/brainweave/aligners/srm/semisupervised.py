@@ -185,8 +185,8 @@ class SemiSupervisedSRM(FromRandomStart):
     standardize : bool or "reliability", default=True
         As in :class:`DetSRM`, over all samples of the subject. Sessions that differ in
         mean should be standardised each.
-    n_jobs, init, random_state : various
-        As in :class:`DetSRM`; the start has a row per time-locked sample.
+    n_jobs, random_state : various
+        As in :class:`DetSRM`.
     alpha : float in (0, 1), default=0.5
         Weight of the labels against the time-locked samples. With many voxels, values
         near 1 or a small ``gamma`` are needed for labels to matter.

@@ -82,8 +82,6 @@ class DetSRM(_SharedResponseModel):
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
-    init : "random" or array of shape (n_samples, K), default="random"
-        Shared response to start from.
     random_state : int, RandomState or None
         Seed of the random start.
     device : str, optional
@@ -182,7 +180,7 @@ class SRM(_SharedResponseModel):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    max_iter, tol, energy, standardize, n_jobs, init, random_state, device : various
+    max_iter, tol, energy, standardize, n_jobs, random_state, device : various
         As in :class:`DetSRM`; ``tol`` is of the log-likelihood.
 
     Attributes
