@@ -39,11 +39,10 @@ Who = Sequence[int | str] | None  # fitted subjects, by position or id
 class BaseAligner(BaseEstimator, Stored):
     """Base of the aligners.
 
-    A subclass stores its parameters and implements :meth:`_solve`, which turns bases
-    and labels into one coefficient matrix per subject, and declares in ``_stored`` what
-    else it learns, for model files (:class:`brainweave._core.stored.Stored`). The
-    parameters ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``
-    and ``device``, if it has them, are honoured here.
+    A subclass implements :meth:`_solve` and :meth:`_solve_new`, and declares in
+    ``_stored`` what else it learns, for model files. The parameters ``energy``,
+    ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs`` and ``device``, if it has
+    them, are honoured here.
     """
 
     _stored: ClassVar[dict[str, Any]] = {

@@ -83,11 +83,7 @@ def check_same_samples(
 
 
 class Iterations:
-    """The objective after each iteration, and whether it has settled.
-
-    It has settled once an iteration changes it by no more than ``tol`` times all that
-    was gained since the start. With ``tol=0`` all ``max_iter`` iterations are done.
-    """
+    """The objective after each iteration, and whether it changes by less than tol."""
 
     def __init__(self, start: float, *, max_iter: int, tol: float) -> None:
         self.history, self.max_iter, self.tol = [start], max_iter, tol

@@ -48,17 +48,13 @@ LEAST_WAYS = 20  # in which blocks can be ordered, for p < .05
 
 
 class Agreement(NamedTuple):
-    """What held-out samples tell.
+    """What held-out samples tell."""
 
-    The agreement and p of each component, how many of the first are clearest together,
-    and their statistic, as observed and by chance (n_folds, n_permutations).
-    """
-
-    agreement: Matrix
+    agreement: Matrix  # of each component
     p: Matrix
-    n_together: int
-    statistic: float
-    null: Matrix
+    n_together: int  # how many of the first are clearest together
+    statistic: float  # of these
+    null: Matrix  # the same by chance, (n_folds, n_permutations)
 
 
 def permutation_test(
@@ -104,10 +100,7 @@ def p_of(statistic: float, null: Matrix) -> float:
 
 
 def _largest_sum(values: Matrix) -> tuple[int, float, Matrix]:
-    """Return how many components are clearest together, how clear, and by chance.
-
-    The values are by fold, permutation and component.
-    """
+    """Return how many components are clearest together, how clear, and by chance."""
     k = values.shape[-1]
     sizes = [*(2**e for e in range(k.bit_length()) if 2**e < k), k]
     sums = values.cumsum(axis=-1)[..., np.array(sizes) - 1]
@@ -120,13 +113,9 @@ def _largest_sum(values: Matrix) -> tuple[int, float, Matrix]:
 
 
 def _refuse_few_blocks(folds: list[Fold]) -> None:
-    """Refuse designs in which even perfect agreement would be no evidence.
-
-    A block, the samples of one group without a break, is one observation at most. If
-    blocks can be ordered in fewer than 20 ways within the runs of all subjects, up to
-    the names of groups, then chance alone gives the order that was observed with a
-    probability above .05.
-    """
+    """Refuse designs in which even perfect agreement would be no evidence."""
+    # blocks, samples of one group without a break, are one observation at most: if they
+    # can be ordered in fewer than 20 ways, chance alone has a probability above .05
     for fold in folds:
         counts = []  # of the blocks of each group, by subject and run
         each = zip(fold.rows, fold.codes, fold.stretches, strict=True)
@@ -227,10 +216,7 @@ def statistics(fold: Fold, n_permutations: int, seed: list[int]) -> Matrix:
 
 
 def _in_one_order(fold: Fold) -> bool:
-    """Whether all subjects have the same time points in the same runs.
-
-    Then the sum over time points is that over cosines, which need no transform.
-    """
+    """Whether time points and runs are the same: then cosines need no transform."""
     first = fold.codes[0]
     return np.unique(first).size == first.size and all(
         np.array_equal(codes, first)

@@ -259,10 +259,7 @@ def stored_check(aligner: Any) -> AlignmentCheck:
 def count_holding(
     aligner: Any, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
 ) -> int:
-    """Count a GDM's components that hold up on held-out samples.
-
-    What was found stays with the aligner, for those components that it keeps.
-    """
+    """Count a GDM's components that hold up on held-out samples; keep the check."""
     k = max(1, found.n_informative(k))
     fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
     runs = _list_unless_missing(b.runs for b in bases)

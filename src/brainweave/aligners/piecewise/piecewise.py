@@ -134,10 +134,8 @@ def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
 
 
 def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """Run one piece on one thread, so that n_jobs cannot change a bit of the result.
-
-    Return the result, or None and why there is none; and the warnings on the way.
-    """
+    """Return a piece's result or None, why there is none, and what was warned of."""
+    # on one thread, so that n_jobs cannot change a bit of the result;
     # in another process warnings are not collected yet, and BLAS has its threads
     with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
@@ -192,11 +190,7 @@ class PieceLog:
 
 @dataclass(eq=False, repr=False)
 class PiecewiseAligner(BaseAligner):
-    """Base of those that fit an aligner to pieces of the brain.
-
-    A subclass finds the pieces (:meth:`_find_pieces`) and combines their maps to maps
-    of the whole brain (:meth:`_combine`).
-    """
+    """Base of those that fit an aligner to pieces of the brain."""
 
     _from_grams = False
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
@@ -247,10 +241,7 @@ class PiecewiseAligner(BaseAligner):
         log: PieceLog,
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
-        """Yield what ``function(aligner, voxels, *arguments)`` finds in the pieces.
-
-        Pieces in which it fails are left to the log.
-        """
+        """Yield what ``function(aligner, voxels, *arguments)`` finds in the pieces."""
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
         (names, columns), numbers = pieces, []
         for k, name in enumerate(names):
@@ -275,10 +266,7 @@ class PiecewiseAligner(BaseAligner):
         names: list[Any],
         columns_of: Callable[[int, Any], list[Columns]],
     ) -> tuple[list[Columns], dict[int, SubjectMap], MapSettings]:
-        """Let a new subject join the aligners of the pieces of some numbers.
-
-        Return its columns, its map by piece, and the settings of its whole map.
-        """
+        """Return a new subject's columns, its map by piece, and whole-map settings."""
         samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
         columns = columns_of(int(samples.shape[1]), space)
         settings = read_map_settings(samples, columns, space, name="the new subject")
@@ -299,10 +287,7 @@ class PiecewiseAligner(BaseAligner):
         tasks: Iterable[tuple[Any, ...]],
         log: PieceLog,
     ) -> Generator[tuple[int, Any]]:
-        """Apply a function to pieces, in threads or by the configured joblib backend.
-
-        Yield the number of each piece and its result, in order.
-        """
+        """Yield the number and result of each piece, in order, from workers."""
         n_jobs = check_n_jobs(self.n_jobs)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
@@ -362,10 +347,7 @@ def read_samples(subject: Any, name: str) -> Any:
 def read_map_settings(
     X: Any, pieces: list[Columns], space: Any, *, name: str
 ) -> MapSettings:
-    """Return what the whole-brain map of a subject keeps: mean, signatures, space.
-
-    NaN is refused in the voxels of the pieces, and only there.
-    """
+    """Return what a whole-brain map keeps; refuse NaN in the voxels of the pieces."""
     used = np.zeros(X.shape[1], dtype=bool)
     used[np.concatenate(pieces)] = True
     mean = np.empty(X.shape[1])

@@ -36,10 +36,7 @@ from brainweave.basis.places import voxel_positions
 
 
 class SearchlightMap(WeightMap):
-    """A whole-brain map with sparse weights, from voxels to common voxels and back.
-
-    The scale of a voxel that is in no neighbourhood, or constant, is infinite.
-    """
+    """A whole-brain map with sparse weights, from voxels to common voxels and back."""
 
     _stored: ClassVar[dict[str, Any]] = {
         "weights": "v k of sparse",
@@ -405,10 +402,7 @@ def given_neighborhoods(
 def coordinates_per_subject(
     coordinates: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
 ) -> list[Positions]:
-    """Return the positions of each subject's voxels, as given or from its volume.
-
-    Subjects with the same voxels share an array, so neighbourhoods are found once.
-    """
+    """Return the positions of each subject's voxels; equal ones share an array."""
     if coordinates is None:
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of volumes."
         found: list[Positions] = []

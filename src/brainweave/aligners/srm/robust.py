@@ -77,10 +77,7 @@ def update_map(
     bound: float,
     measure: bool = False,
 ) -> float:
-    """Turn W, in place, to the polar factor of ``(X - S).T @ target``.
-
-    S is the best one for the W and R given; return the objective there, if asked.
-    """
+    """Turn W, in place, to the polar factor of ``(X - S).T @ target``, S the best."""
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
