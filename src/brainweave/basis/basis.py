@@ -407,6 +407,10 @@ class SubjectBasis(VoxelPass):
         ----------
         matrix : sparse array of shape (n_voxels, n_places), or None
             None: every voxel is a place.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_places)
         """
         if matrix is None:
             if self._narrow is not None:

@@ -58,7 +58,7 @@ def learning_curve(
     ----------
     aligner : aligner, list of aligners, or mapping of names to aligners
         Methods to draw side by side, such as ``[GDM(), GDM(place=None)]``.
-    study, y, halves
+    study, y : various
         As in :func:`brainweave.between_subject_classification`.
     fractions : sequence of float in [0, 1]
         Shares of the aligning half that left-out people join with. At zero they have
@@ -68,15 +68,17 @@ def learning_curve(
     measure : {"classification", "matching"}, optional
         By default classification where samples have two categories or more; else
         matching, for which scored samples must be locked in time.
-    classifier, window
+    classifier, window : various
         As in :func:`brainweave.between_subject_classification` and
         :func:`brainweave.time_segment_matching`.
+    halves : various
+        As in :func:`brainweave.between_subject_classification`.
     leave_out : int, default=1
         How many people are left out at a time.
     t_r : float, optional
         Seconds per sample; by default as recorded for a study whose samples are
         volumes.
-    random_state, n_jobs, progress
+    random_state, n_jobs, progress : various
         As in :func:`brainweave.between_subject_classification`.
 
     Returns

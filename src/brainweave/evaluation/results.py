@@ -337,6 +337,10 @@ class LearningCurve:
         ----------
         axes : matplotlib Axes, optional
             Where to draw; by default in a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
         """
         from brainweave.plotting.results import plot_learning_curve
 
