@@ -411,6 +411,7 @@ class SubjectBasis(VoxelPass):
         Returns
         -------
         ndarray of shape (n_samples, n_places)
+            Zeros in places without a voxel.
         """
         if matrix is None:
             if self._narrow is not None:

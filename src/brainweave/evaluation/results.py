@@ -341,6 +341,7 @@ class LearningCurve:
         Returns
         -------
         matplotlib Axes
+            What was drawn in.
         """
         from brainweave.plotting.results import plot_learning_curve
 
