@@ -196,9 +196,10 @@ def test_halves_keep_categories_and_time_points_and_runs():
     first, second = halves_of([np.array([0, 1, 0, 1, 0, 1, 0, 1])] * 2, None)
     assert [first[[0, 2, 4, 6]].sum(), first[[1, 3, 5, 7]].sum()] == [2, 2]
     assert_array_equal(first, second)
-    one, other = halves_of([np.arange(6), np.arange(6)[::-1]], None)
+    film = np.arange(6)
+    one, _, other = halves_of([film, film, film[::-1]], None)
     assert_array_equal(one, [False] * 3 + [True] * 3)
-    assert_array_equal(other, one[::-1])  # the same time points in both
+    assert_array_equal(other, one[::-1])  # the same time points in all
     runs = [np.array([0, 0, 1, 1, 2, 2])] * 2
     (by_run, _) = halves_of([np.array([0, 1] * 3)] * 2, runs)
     assert_array_equal(by_run, [False, False, True, True, False, False])
@@ -304,7 +305,8 @@ def test_the_same_seed_gives_the_same_p():
 
 def test_components_of_noise_look_like_noise():
     """ "Agreement 0.98, informative": of pure noise, in the samples that aligned."""
-    table = bw.GDM(n_components=2).fit(signal_or_noise(0, signal=0)).component_summary()
+    model = bw.GDM(n_components=2, place=None)
+    table = model.fit(signal_or_noise(0, signal=0)).component_summary()
     assert (table["agreement"] > 0.9).all()
     assert (table["agreement_cv"].abs() < 0.6).all()
     assert (table["p"] > 0.05).all()

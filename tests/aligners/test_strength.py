@@ -276,7 +276,10 @@ def test_a_study_brings_its_runs(rng, tmp_path):
     assert again.shrinkage_by_ == "runs"
     for basis in gdm.bases_:
         basis.runs = None
-    assert GDM().fit(gdm.bases_, study).shrinkage_ == without.shrinkage_
+    assert (
+        GDM().fit(gdm.bases_, [s.labels for s in study]).shrinkage_
+        == without.shrinkage_
+    )
     save(gdm, tmp_path / "m.safetensors")
     assert load(tmp_path / "m.safetensors").shrinkage_by_ == "runs"
     # in pieces of the brain

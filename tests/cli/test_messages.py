@@ -33,7 +33,6 @@ def raising(error):
         (OSError(errno.ENOSPC, "No space left", "/a/b"), 1, "No space left: '/a/b'."),
         (OSError(errno.EIO, "Input/output error", "x"), 1, "output error: 'x'."),
         (OSError("no reason\ngiven"), 1, "Error: no reason given."),
-        (TypeError("of a library"), 1, "TypeError: of a library"),
     ],
 )
 def test_errors_of_the_machine_are_one_sentence(

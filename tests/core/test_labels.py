@@ -176,7 +176,7 @@ def test_time_graphs_of_groups_apart_are_refused():
     X = [rng.normal(size=(10, 8)) for _ in range(4)]
     ids = [range(10), range(10), range(10, 20), range(10, 20)]
     with pytest.raises(InputError, match=r"2 groups without an edge.* X\[0\], X\[1\];"):
-        GDM(2, graph="time").fit(X, ids)
+        GDM(2, graph="time", place=None).fit(X, ids)
 
 
 def test_days_are_labels_in_their_order():

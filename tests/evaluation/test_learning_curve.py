@@ -152,7 +152,7 @@ def test_more_blocks_of_a_simulated_study_decode_better():
     assert means.columns.tolist() == [0.25, 1]  # voxels of their own: no places
     assert (means[1] > means[0.25]).all()
     assert (means[1] > 1.5 * curve.chance).all()
-    assert "different numbers of columns" in curve.notes[0]
+    assert "No shared map" in curve.notes[0]
 
 
 def test_amounts_that_nobody_can_join_with_are_refused_together(study):

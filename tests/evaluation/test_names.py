@@ -34,7 +34,7 @@ def study_with(rng, *, lonely=None, wide=None):
 
 
 @pytest.mark.parametrize("protocol", ["joint", "held-out"])
-@pytest.mark.parametrize("aligner", [GDM(2), GDMCV(energies=[0.5, 0.9])])
+@pytest.mark.parametrize("aligner", [GDM(2, place=None), GDMCV(energies=[0.5, 0.9])])
 def test_a_subject_without_ties_has_its_name(rng, aligner, protocol):
     study = study_with(rng, lonely="carl")
     with pytest.raises(InputError, match="carl") as caught:
@@ -66,4 +66,4 @@ def test_arrays_keep_their_place_in_the_list(rng):
     study = study_with(rng, lonely="carl")
     X, y = [s.data() for s in study], [s.labels for s in study]
     with pytest.raises(InputError, match=r"sample of X\[2\] has an edge"):
-        between_subject_classification(GDM(2), X, y, protocol="held-out")
+        between_subject_classification(GDM(2, place=None), X, y, protocol="held-out")

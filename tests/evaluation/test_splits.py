@@ -125,12 +125,13 @@ def test_matched_samples_tell_how_and_what_was_done_before(rng):
     )
 
 
-def test_labels_may_be_those_of_another_study_or_none(rng):
+def test_labels_given_by_id_go_before_those_of_the_study(rng):
     X, y = study_lists(rng, n_subjects=2)
-    named, unknown = as_named_study(X, y), as_named_study(X, [None] * 2)
+    unknown = as_named_study(X, [None] * 2)
     masks = [np.arange(24) < 12] * 2
-    assert split_study(unknown, named, halves=masks).categories == [0, 1, 2]
-    assert split_study(named, unknown, halves=masks).categories == []
+    known = dict(zip(unknown.ids, y, strict=True))
+    assert split_study(unknown, known, halves=masks).categories == [0, 1, 2]
+    assert split_study(unknown, halves=masks).categories == []
 
 
 def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):

@@ -183,7 +183,7 @@ def test_other_labels_come_back_unchanged(labels):
         (lambda X, y: match_samples(X, y[:1]), ValueError, "1 entries for 2 subjects"),
         (lambda X, y: match_samples(X, [y[0], y[1][:-1]]), ValueError, r"y\[1\] has 3"),
         (lambda X, y: match_samples(X[0], y), TypeError, "list with one array"),
-        (lambda X, y: match_samples([[1], [2]], [[1], [2]]), TypeError, "2-D array"),
+        (lambda X, y: match_samples([[1], [2]], [[1], [2]]), ValueError, "2-D"),
         (lambda X, y: drop_samples(X, y, 1.0), ValueError, r"in \[0, 1\)"),
         (lambda X, y: drop_samples(X, y, "0.5"), TypeError, "fraction"),
         (lambda X, y: drop_samples(X, y, 0.9), ValueError, r"X\[0\] has 4 samples"),

@@ -5,6 +5,7 @@ done, or a part of it failed. 2: wrong usage. 130: interrupted.
 """
 
 import os
+import signal
 import sys
 import time
 import traceback
@@ -38,7 +39,10 @@ def run(arguments: Sequence[str]) -> int:
 
     Console().make_current()
     try:
-        code = app(args=list(arguments), prog_name="brainweave", standalone_mode=False)
+        with _insisting_interrupts():
+            code = app(
+                args=list(arguments), prog_name="brainweave", standalone_mode=False
+            )
     except KeyboardInterrupt:
         return _report_interruption()
     except Exception as error:
@@ -48,6 +52,33 @@ def run(arguments: Sequence[str]) -> int:
     if code == INTERRUPTED:  # other versions of Typer return the exit code
         return _report_interruption()
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _insisting_interrupts() -> Iterator[None]:
+    """Raise an interruption once more after five seconds.
+
+    A callback of a C library, such as the one that looks for BLAS, swallows the first.
+    """
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def insist(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 5)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, insist)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is insist:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 # -- errors ----------------------------------------------------------------------------

@@ -67,6 +67,7 @@ class GraphAligner(BaseAligner):
 
     graph: Any
     n_components: Any
+    shared_: Any = None  # the map of places that all subjects share, if there is one
     _ridge: bool  # whether graphs by name have the weights of the model with a ridge
 
     # -- what joins samples ------------------------------------------------------------
