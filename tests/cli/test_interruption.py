@@ -13,10 +13,15 @@ def test_an_interruption_that_a_library_swallows_is_raised_again(monkeypatch):
 
     monkeypatch.setattr(signal, "setitimer", setitimer := Recorded(signal.setitimer))
     setitimer.seconds = 0.05
-    with pytest.raises(KeyboardInterrupt), console._insisting_interrupts():
-        with suppress(KeyboardInterrupt):  # as a callback of C does
-            signal.raise_signal(signal.SIGINT)
-        time.sleep(5)
+
+    def swallow_one():
+        with console._insisting_interrupts():
+            with suppress(KeyboardInterrupt):  # as a callback of C does
+                signal.raise_signal(signal.SIGINT)
+            time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt):
+        swallow_one()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with console._insisting_interrupts():
         pass
