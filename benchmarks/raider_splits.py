@@ -27,6 +27,7 @@ from brainweave import (
     RegularizedHyperalignment,
 )
 from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import (
     amplitude,
     common_scale,
@@ -127,9 +128,9 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
         strength = [float(np.max(criterion_of(g, half))) for g in grams]
         fit = weighed(smoothers, graph, k, np.maximum(strength, 0.0))
     else:
-        fit = solve_shrinkage(smoothers, graph, k, n_jobs=1)
+        fit = solve_shrinkage(JointRidge(smoothers), graph, k)
     if model.constraint == "subject":
-        fit = solve_per_subject(smoothers, graph, fit)
+        fit = solve_per_subject(JointRidge(smoothers), graph, fit)
     target = apply_graph(graph, fit.template)[:n]  # all see what the first sees
     mu = fit.eigenvalues[: target.shape[1]]
     spread = mu / mu[0] if model.scale == "agreement" else np.ones_like(mu)
@@ -171,7 +172,7 @@ def learned(graph: Graph, smoothers: list[Any], rounds: int = 3) -> Graph:
     labels, *others = graph.groups
     n, size = np.diag(labels.affinity), len(labels.names)
     for _ in range(rounds):
-        fit = solve_shrinkage(smoothers, graph, size - 1, n_jobs=1)
+        fit = solve_shrinkage(JointRidge(smoothers), graph, size - 1)
         scores = np.asarray(labels.membership().T @ fit.template) * n[:, None]
         scores *= fit.eigenvalues[: scores.shape[1]] / fit.eigenvalues[0]
         alike = np.corrcoef(scores)
