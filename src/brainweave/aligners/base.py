@@ -196,9 +196,17 @@ class BaseAligner(BaseEstimator, Stored):
         return 2 if there and n_jobs is None else n_jobs
 
     def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
-        """Return the kernel and energy of each subject; of a new one for None.
+        """Return the kernel and energy of each subject.
 
-        A new subject gets the first of settings that are given per subject.
+        Parameters
+        ----------
+        n_subjects : int or None
+            How many; None for a new subject, who gets the first of several settings.
+
+        Returns
+        -------
+        list of tuple
+            A kernel and an energy per subject.
         """
         owner, energy = self._owner, getattr(self, "energy", None)
         values = {

@@ -123,10 +123,22 @@ class SubjectMap(Stored):
         """Standardised voxels per shared feature, (K, n_voxels)."""
 
     def took_part(self, X: Any, *, name: str = "X") -> NDArray[np.bool_]:
-        """Return which samples (n_samples, n_voxels) took part in the fit of this map.
+        """Return which samples took part in the fit of this map.
 
         They are known again by their content, whatever their order. A sample that was
         cleaned, smoothed or standardised in between counts as another one.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels)
+            Samples of this subject.
+        name : str, default="X"
+            What messages call them.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_samples,)
+            True for samples of the fit.
         """
         if self.signatures is None:
             raise InputError(
@@ -137,9 +149,19 @@ class SubjectMap(Stored):
         return same_samples(sample_signatures(X), self.signatures)
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
-        """Map samples (n_samples, n_voxels) into the shared space, (n_samples, K).
+        """Map samples of this subject into the shared space.
 
-        Voxels are those of the fit, in their order; messages call the samples `name`.
+        Parameters
+        ----------
+        Z : array of shape (n_samples, n_voxels)
+            With the voxels of the fit, in their order.
+        name : str, default="Z"
+            What messages call them.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+            Shared features.
         """
         return self._apply_weights(check_samples(Z, self.n_voxels, name), name)
 
@@ -180,7 +202,18 @@ class SubjectMap(Stored):
         raise InputError("This map was made without aligning samples.")
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
-        """Return voxel patterns for shared features (n_samples, K), mean restored."""
+        """Return the voxel patterns of shared features, mean restored.
+
+        Parameters
+        ----------
+        features : array of shape (n_samples, n_components)
+            Shared features, of this subject or of others.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_voxels)
+            In the units of the data.
+        """
         shared = self._check_features(features)
         return self._unstandardize(shared @ self.patterns, shared.dtype)
 

@@ -129,7 +129,22 @@ class ClassificationResult(_Scores):
     def from_records(
         cls, records: Sequence[Record], *, categories: list[Any], **fields: Any
     ) -> Self:
-        """Make a result of the records of its folds, and its other fields."""
+        """Make a result of the records of its folds, and its other fields.
+
+        Parameters
+        ----------
+        records : sequence of dict
+            One per fold.
+        categories : list
+            All categories, in the order of confusions.
+        **fields : various
+            The other attributes.
+
+        Returns
+        -------
+        ClassificationResult
+            The result of all folds.
+        """
         folds = [
             {
                 **{k: r[k] for k in ("half", "fold", "test_subjects")},
@@ -184,7 +199,13 @@ class ClassificationResult(_Scores):
         return frame
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the result to a JSON file, and its table of folds beside it (.tsv)."""
+        """Write the result to a JSON file, and its table of folds beside it (.tsv).
+
+        Parameters
+        ----------
+        path : path
+            Of the JSON file.
+        """
         write_results(path, {self.method: self})
         table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
         write_text(Path(path).with_suffix(".tsv"), table)
@@ -348,7 +369,13 @@ class LearningCurve:
         return plot_learning_curve(self, axes=axes)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the curve to a JSON file, and its table beside it (.tsv)."""
+        """Write the curve to a JSON file, and its table beside it (.tsv).
+
+        Parameters
+        ----------
+        path : path
+            Of the JSON file.
+        """
         told = plain(asdict(self), other=str)
         write_text(Path(path), json.dumps(told, indent=1) + "\n")
         table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")

@@ -341,7 +341,18 @@ class SemiSupervisedSRM(FromRandomStart):
         return [self.classify(f) for f in self.transform(X, subjects)]
 
     def classify(self, features: Any) -> NDArray[Any]:
-        """Return the labels of shared features, (n_samples, K), of any subject."""
+        """Return the labels of shared features of any subject.
+
+        Parameters
+        ----------
+        features : array of shape (n_samples, n_components)
+            As ``transform`` returns them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The most probable label of each sample.
+        """
         check_is_fitted(self, "maps_")
         logits = to_numpy(features) @ self.theta_ + self.bias_
         return self.classes_[logits.argmax(axis=1)]
