@@ -121,7 +121,7 @@ def test_a_design_that_cannot_tell_says_so_and_more_runs_can():
     assert check.verdict.startswith(
         "Whether alignment worked cannot be told with this design: "
     )
-    assert "or more runs" in check.verdict
+    assert "6 runs like these would do" in check.verdict
     X, y = [np.tile(x, (3, 1)) for x in X], [np.tile(v, 3) for v in y]
     runs = [np.repeat(np.arange(6), 20)] * 2
     assert bw.alignment_check(bw.GDM(1).fit(X, y), runs=runs).available

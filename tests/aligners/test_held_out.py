@@ -367,20 +367,20 @@ def test_of_categories_what_the_model_has_for_them_is_taken_out(rng):
 
 
 @pytest.mark.parametrize(
-    ("n_subjects", "n_categories", "n_blocks", "runs", "ways"),
+    ("n_subjects", "n_categories", "n_blocks", "runs", "ways", "needed"),
     [
-        (2, 2, 1, 1, 2),  # 2 ** 2 / 2 orders
-        (2, 3, 1, 1, 6),
-        (2, 4, 1, 1, 24),
-        (5, 2, 1, 1, 16),
-        (6, 2, 1, 1, 32),
-        (2, 2, 2, 1, 18),
-        (2, 2, 1, 2, 8),
-        (3, 2, 1, 2, 32),
+        (2, 2, 1, 1, 2, 6),  # 2 ** 2 / 2 orders
+        (2, 3, 1, 1, 6, 4),
+        (2, 4, 1, 1, 24, 0),
+        (5, 2, 1, 1, 16, 4),
+        (6, 2, 1, 1, 32, 0),
+        (2, 2, 2, 1, 18, 4),
+        (2, 2, 1, 2, 8, 6),
+        (3, 2, 1, 2, 32, 0),
     ],
 )
 def test_too_few_blocks_cannot_tell(
-    rng, n_subjects, n_categories, n_blocks, runs, ways
+    rng, n_subjects, n_categories, n_blocks, runs, ways, needed
 ):
     own = np.repeat(np.tile(np.arange(n_categories), n_blocks * runs), 5)
     codes = [own] * n_subjects
@@ -392,6 +392,12 @@ def test_too_few_blocks_cannot_tell(
     with pytest.raises(InputError, match="cannot be told with this design") as error:
         agreement.permutation_test([fold] * 2, 19, 0)
     assert f"in {ways} ways that differ" in str(error.value)
+    per_half = needed // 2
+    text = f"{needed} runs like these would do"
+    assert text in str(error.value)
+    more = [np.tile(own[: own.size // runs], per_half)] * n_subjects
+    many = [rng.normal(size=(more[0].size, 1)) for _ in codes]
+    agreement.permutation_test([fold_of(many, more, n_runs=per_half)] * 2, 19, 0)
 
 
 def test_subjects_must_share_two_groups(rng):

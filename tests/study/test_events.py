@@ -1,3 +1,6 @@
+import gzip
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -195,3 +198,19 @@ def test_cells_beyond_the_header_do_not_shift_the_others(tmp_path):
     with pytest.warns(Warning, match="does not match length of data"):
         events = read_events(path)
     assert (events.onset.tolist(), events.label.tolist()) == ([3.0], ["face"])
+
+
+def test_a_table_of_any_size_is_read_or_refused_at_once(tmp_path):
+    header, row = "onset\tduration\ttrial_type", "1\t2\tface"
+    wide, long_row = tmp_path / "wide.tsv", tmp_path / "row.tsv"
+    wide.write_text(header + "\tx" * 10**6 + f"\n{row}\n")
+    long_row.write_text(f"{header}\n{row}" + "\tx" * 10**6)
+    bomb = tmp_path / "bomb.tsv.gz"
+    with gzip.open(bomb, "wb") as file:
+        for _ in range(300):
+            file.write(bytes(2**20))
+    begin = time.monotonic()
+    for path in (wide, long_row, bomb):
+        with pytest.raises(StudyError, match="too much for a table of events"):
+            read_events(path)
+    assert time.monotonic() - begin < 30

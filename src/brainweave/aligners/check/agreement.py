@@ -128,15 +128,20 @@ def _refuse_few_blocks(folds: list[Fold]) -> None:
         profile = profile[:, profile.any(axis=0)]
         _, alike = np.unique(profile, axis=1, return_counts=True)
         ways = gammaln(profile.sum(axis=1) + 1) - gammaln(profile + 1).sum(axis=1)
-        differing = float(ways.sum() - gammaln(alike + 1).sum())
+        names = float(gammaln(alike + 1).sum())
+        differing = float(ways.sum()) - names
         if differing >= np.log(LEAST_WAYS) - 1e-9:
             continue
         found = max(1, round(float(np.exp(max(0.0, differing)))))
+        remedy = "Show several groups within a run."
+        if ways.sum() > 0:
+            n_runs = max(map(len, fold.stretches))
+            needed = (np.log(LEAST_WAYS) + names) / float(ways.sum()) * n_runs
+            remedy = f"{2 * int(np.ceil(needed - 1e-9))} runs like these would do."
         raise InputError(
             f"{CANNOT_TELL}: in the held-out half, blocks of samples of one group can "
             f"be ordered in {found} {'way' if found == 1 else 'ways'} that differ, so "
-            f"even perfect agreement would have p = {1 / found:.2g}. Show several "
-            "groups within a run, or more runs."
+            f"even perfect agreement would have p = {1 / found:.2g}. {remedy}"
         )
 
 
