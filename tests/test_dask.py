@@ -436,10 +436,10 @@ def test_a_killed_worker_costs_nothing_but_time(study, tmp_path, client):
     X = [Slow(s.samples, str(tmp_path / "killed")) for s in study]
     y = [s.labels for s in study]
     with joblib.parallel_config(backend="dask"):
-        before = set(client.scheduler_info()["workers"])
+        before = set(client.run(os.getpid).values())  # addresses may be used again
         gdm = GDM(2, n_jobs=2).fit(X, y)
         assert (tmp_path / "killed").exists()
-        after = set(client.scheduler_info()["workers"])
+        after = set(client.run(os.getpid).values())
     assert before != after
     assert_allclose(gdm.eigenvalues_, expected.eigenvalues_, rtol=1e-12)
     shared = gdm.transform([s.samples for s in study])

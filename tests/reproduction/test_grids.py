@@ -9,7 +9,6 @@ from brainweave import (
     GDM,
     SRM,
     Hyperalignment,
-    NoAlignment,
     PaperGDM,
     Study,
     Subject,
@@ -31,11 +30,11 @@ from small_grid import small_data
 
 def test_a_summary_is_that_of_the_evaluation_with_each_setting(tmp_path):
     X, y = small_data()
-    methods = {"GDM": PaperGDM(2), "none": NoAlignment()}
+    methods = {"GDM": PaperGDM(2), "HA": Hyperalignment(2)}
     grid = Grid(GridStudy("s", split_study(X, y)), methods, measure=BothNuSVMs())
     result = run_grid(vary(grid, "energy", (0.5, 0.8)), tmp_path)
     summary = summarise(result)
-    assert summary["method"].tolist() == ["GDM"] * 2 + ["none"] * 2
+    assert summary["method"].tolist() == ["GDM"] * 2 + ["HA"] * 2
     assert summary["param_energy"].tolist() == [0.5, 0.8] * 2
     assert (summary["n_folds"] == 8).all()
     for energy, row in zip((0.5, 0.8), summary.itertuples(), strict=False):

@@ -7,6 +7,7 @@ done, or a part of it failed. 2: wrong usage. 130: interrupted.
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -61,7 +62,8 @@ def _insisting_interrupts() -> Iterator[None]:
     A callback of a C library, such as the one that looks for BLAS, swallows the first.
     """
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or not hasattr(signal, "setitimer"):
+    here = threading.current_thread() is threading.main_thread()
+    if not (usual and here and hasattr(signal, "setitimer")):
         yield
         return
 
