@@ -341,3 +341,10 @@ def test_where_there_are_no_places_the_reason_is_kept(rng):
     joined = time_graph([range(80)] * 6).to_sparse()
     weights = GDM(2, graph=joined, shrinkage=1.0).fit(X)
     assert "weights between samples" in str(weights.place_)
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, "strong", float("nan"), None])
+def test_a_ridge_of_the_shared_map_that_is_none_is_refused(rng, wrong):
+    X, _ = registered(rng)
+    with pytest.raises(InputError, match="place_shrinkage of GDM must be 'auto'"):
+        GDM(2, graph="time", place_shrinkage=wrong).fit(X)

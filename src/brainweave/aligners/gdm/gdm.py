@@ -274,6 +274,13 @@ class GDM(GraphAligner):
             given = getattr(self, name)
             if given is not None or name != "constraint":
                 check_option(name, given, allowed, owner=self._owner)
+        ridge = self.place_shrinkage
+        number = isinstance(ridge, (int, float, np.number)) and not np.isnan(ridge)
+        if ridge != "auto" and not (number and ridge > 0):
+            raise InputError(
+                f"place_shrinkage of {self._owner} must be 'auto' or a number larger "
+                f"than 0, in units of mean eigenvalues; got {ridge!r}."
+            )
 
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph

@@ -24,7 +24,6 @@ from brainweave.graphs.builders import (
     weigh_groups,
 )
 
-LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 GRAPH_NAMES = ("labels", "time", "labels+time")
 
 
