@@ -45,7 +45,7 @@ KEPT = ROOT / "build" / "mutants"  # which tests execute which lines
 EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
 GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrinkage")))
-PLACE = ("place", "place_brains")
+PLACE = ("place", "place_brains", "place_choice")
 CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
@@ -70,7 +70,7 @@ NEAREST = {
     "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
     "basis/places": [
-        "study/test_place_labels",
+        *("basis/test_places", "study/test_place_labels"),
         *(f"aligners/test_{name}" for name in PLACE),
     ],
     "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
@@ -112,12 +112,16 @@ NEAREST = {
         for name in (*GDM, "gdm_algorithm1", "subject_constraint")
     ],
     "aligners/gdm/eigenproblem": ["aligners/test_gdm_solver"],
-    "aligners/gdm/joint": ["aligners/test_place", "aligners/test_shrinkage"],
+    "aligners/gdm/joint": [
+        f"aligners/test_{name}" for name in ("place", "place_choice", "shrinkage")
+    ],
     "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in PLACE],
     "aligners/gdm/agreement_choice": [
         f"aligners/test_{name}" for name in (*PLACE, "gdm_shrinkage")
     ],
-    "aligners/gdm/new_subject": ["aligners/test_gdm_newcomer", "aligners/test_place"],
+    "aligners/gdm/new_subject": [
+        f"aligners/test_{name}" for name in ("gdm_newcomer", "place", "place_choice")
+    ],
     "aligners/gdm/ridge": [
         f"aligners/test_{name}"
         for name in ("shrinkage", "gdm_shrinkage", "subject_constraint", "place")

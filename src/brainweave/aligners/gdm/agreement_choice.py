@@ -64,10 +64,10 @@ def choose_by_agreement(
     k: int,
     *,
     runs: list[Any] | None = None,
-    rho: float | None = None,
-    fixed: bool = False,
-    needed: bool = False,
-    per_subject: bool = False,
+    rho: float | None,
+    fixed: bool,
+    needed: bool,
+    per_subject: bool,
     over_subjects: Callable[..., list[Any]],
 ) -> Choice | None:
     """Choose the ridges; None where no half of the samples can be held out.
@@ -84,9 +84,9 @@ def choose_by_agreement(
         The run of each sample of each subject.
     rho : float, optional
         The ridge without places, if it is known; also with places if ``fixed``.
-    needed : bool, default=False
+    needed : bool
         Whether places must be used: nothing else ties the subjects.
-    per_subject : bool, default=False
+    per_subject : bool
         Whether the model has one constraint per subject.
     """
     n = len(smoothers)
