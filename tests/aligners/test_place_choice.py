@@ -28,8 +28,7 @@ def film(rng, n_subjects=6, voxels=40, n=60, noise=4.0):
     ]
 
 
-def test_many_places_do_not_hold_a_map_of_each_subject():
-    # as many columns as would tell every subject's samples apart, none corresponding
+def test_columns_that_do_not_correspond_are_not_used_as_places():
     used = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
