@@ -45,6 +45,7 @@ KEPT = ROOT / "build" / "mutants"  # which tests execute which lines
 EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
 GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrinkage")))
+PLACE = ("place", "place_brains", "place_choice")
 CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
@@ -68,6 +69,10 @@ NEAREST = {
     "basis/voxels": ["basis/test_voxels", "basis/test_basis"],
     "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
+    "basis/places": [
+        *("basis/test_places", "study/test_place_labels"),
+        *(f"aligners/test_{name}" for name in PLACE),
+    ],
     "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
     "aligners/base": [
         f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM, "reliable_voxels")
@@ -94,7 +99,7 @@ NEAREST = {
     ],
     "aligners/gdm/base": [f"aligners/test_{name}" for name in (*GDM, "gdm_solver")],
     "aligners/gdm/gdm": [
-        f"aligners/test_{name}" for name in (*GDM, "subject_constraint")
+        f"aligners/test_{name}" for name in (*GDM, *PLACE, "subject_constraint")
     ],
     "aligners/gdm/paper": [
         f"aligners/test_{name}" for name in (*GDM, "gdm_algorithm1", "gdm_solver")
@@ -107,12 +112,23 @@ NEAREST = {
         for name in (*GDM, "gdm_algorithm1", "subject_constraint")
     ],
     "aligners/gdm/eigenproblem": ["aligners/test_gdm_solver"],
-    "aligners/gdm/new_subject": ["aligners/test_gdm_newcomer"],
+    "aligners/gdm/joint": [
+        f"aligners/test_{name}" for name in ("place", "place_choice", "shrinkage")
+    ],
+    "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in PLACE],
+    "aligners/gdm/agreement_choice": [
+        f"aligners/test_{name}" for name in (*PLACE, "gdm_shrinkage")
+    ],
+    "aligners/gdm/new_subject": [
+        f"aligners/test_{name}" for name in ("gdm_newcomer", "place", "place_choice")
+    ],
     "aligners/gdm/ridge": [
         f"aligners/test_{name}"
-        for name in ("shrinkage", "gdm_shrinkage", "subject_constraint")
+        for name in ("shrinkage", "gdm_shrinkage", "subject_constraint", "place")
     ],
-    "aligners/gdm/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
+    "aligners/gdm/smoother": [
+        f"aligners/test_{name}" for name in ("shrinkage", "strength", "place")
+    ],
     "aligners/gdm/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
     "aligners/check/held_out": [
         f"aligners/test_{name}"
@@ -152,6 +168,7 @@ NEAREST = {
         for name in ("results", "comparison", "classification", "scores")
     ],
     "evaluation/grid": ["evaluation/test_grid"],
+    "evaluation/learning_curve": ["evaluation/test_learning_curve"],
     "evaluation/permutation": ["evaluation/test_permutation"],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }

@@ -142,6 +142,24 @@ def test_sums_over_subjects_are_kept_for_other_ridges_of_the_shared_map(rng):
     assert_allclose(np.abs(again.shared), np.abs(fresh.shared), atol=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["samples", "voxels"])
+def test_as_a_new_one_a_subject_has_the_shared_map_of_the_others(rng, kind):
+    X, Z, _ = study(rng)
+    g, h = (0.7, 2.0, 5.0), 1.3
+    targets = [centred(rng.normal(size=(len(x), 2))) for x in X]
+    joint = JointRidge(smoothers_of(X, g, kind), Z, h)
+    found = joint.regress(targets)
+    for i, (mixing, shared) in enumerate(joint.as_new(found.mixings, found.shared)):
+        rest = [j for j in range(3) if j != i]
+        smoothers = smoothers_of([X[j] for j in rest], [g[j] for j in rest], kind)
+        others = JointRidge(smoothers, [Z[j] for j in rest], h)
+        expected = others.regress([targets[j] for j in rest]).shared
+        assert_allclose(shared, expected, atol=1e-9)
+        left = targets[i] - Z[i] @ expected
+        K = X[i] @ X[i].T + g[i] * np.eye(len(X[i]))
+        assert_allclose(X[i].T @ mixing, X[i].T @ np.linalg.solve(K, left), atol=1e-9)
+
+
 def test_penalties_are_those_of_the_maps(rng):
     X, Z, _ = study(rng)
     g, h = (0.7, 2.0, 5.0), 1.3

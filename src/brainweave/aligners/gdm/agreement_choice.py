@@ -4,7 +4,9 @@ Half of the aligning samples of every subject are held out (by run or time, with
 border, as in ``alignment_check``); the others are fitted with candidates for the ridge
 of the deviations and that of the shared map of places; and what is judged is how far
 the features tell the held-out groups (time points, categories) apart across subjects.
-Then the halves change roles. Only Gram matrices and samples in places are needed.
+A subject's features are those it would have as a new one, with the shared map of the
+others: many places can hold a map of each subject, which helps nobody else. Then the
+halves change roles. Only Gram matrices and samples in places are needed.
 
 The criterion is the *distinctness* :math:`\mathrm{tr}(A^\top B) / |A B^\top|_F` of a
 subject's features A and the mean features B of the others, rows being groups: how much
@@ -63,10 +65,10 @@ def choose_by_agreement(
     k: int,
     *,
     runs: list[Any] | None = None,
-    rho: float | None = None,
-    fixed: bool = False,
-    needed: bool = False,
-    per_subject: bool = False,
+    rho: float | None,
+    fixed: bool,
+    needed: bool,
+    per_subject: bool,
     over_subjects: Callable[..., list[Any]],
 ) -> Choice | None:
     """Choose the ridges; None where no half of the samples can be held out.
@@ -83,9 +85,9 @@ def choose_by_agreement(
         The run of each sample of each subject.
     rho : float, optional
         The ridge without places, if it is known; also with places if ``fixed``.
-    needed : bool, default=False
+    needed : bool
         Whether places must be used: nothing else ties the subjects.
-    per_subject : bool, default=False
+    per_subject : bool
         Whether the model has one constraint per subject.
     """
     n = len(smoothers)
@@ -226,14 +228,18 @@ class _Halves:
             found = solve_per_subject(joint, equal_group_weights(graph), found)
         mu = found.eigenvalues[: found.template.shape[1]]
 
-        def held_out(i: int, mixing: Matrix) -> Matrix:
-            one = fold[i]
+        maps: list[Any] = [(mixing, None) for mixing in found.maps]
+        if found.shared is not None:
+            maps = joint.as_new(found.maps, found.shared)
+
+        def held_out(i: int, own: Any) -> Matrix:
+            one, (mixing, shared) = fold[i], own
             features = one.features(mixing)
-            if self.places is not None and found.shared is not None:
-                features = features + self.places[i][one.tested] @ found.shared
+            if self.places is not None and shared is not None:
+                features = features + self.places[i][one.tested] @ shared
             return one.group_means(features, mu, self.n_groups)
 
-        means = self.over_subjects(held_out, list(fold), found.maps)
+        means = self.over_subjects(held_out, list(fold), maps)
         scores = np.full(self.n_subjects, np.nan)
         scores[list(fold)] = distinctness(means)
         return scores

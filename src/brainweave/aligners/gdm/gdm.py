@@ -41,7 +41,12 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.shared_map import Placement, SharedMap
-from brainweave.aligners.gdm.strength import choose_strengths, runs_of, smoother_of
+from brainweave.aligners.gdm.strength import (
+    choose_strengths,
+    middle_strength,
+    runs_of,
+    smoother_of,
+)
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
@@ -399,7 +404,7 @@ class GDM(GraphAligner):
                 graph,
                 min(k, MOST_FEATURES),
                 runs=runs_of(bases),
-                rho=None if of_film else self.shrinkage_[0],
+                rho=None if of_film else middle_strength(self.shrinkage_),
                 fixed=self.shrinkage_by_ == "given",
                 needed=needed,
                 per_subject=self.constraint_ == "subject",

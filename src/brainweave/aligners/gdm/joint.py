@@ -102,10 +102,7 @@ class JointRidge:
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""
-        forms = self.over_subjects(
-            lambda s, Z: s.place_forms(Z)[0], self.smoothers, self.places
-        )
-        return self._factorise(np.sum(forms, axis=0))
+        return self._factorise(np.sum(self._forms, axis=0))
 
     def _factorise(self, Q: Matrix) -> Any:
         Q[np.diag_indices_from(Q)] += self.strength
@@ -169,6 +166,30 @@ class JointRidge:
     def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return the features of the regressions on targets."""
         return self.regress(targets).features
+
+    @cached_property
+    def _forms(self) -> list[Matrix]:
+        """The part of each subject in Q."""
+        return self.over_subjects(
+            lambda s, Z: s.place_forms(Z)[0], self.smoothers, self.places
+        )
+
+    def as_new(self, mixings: Sequence[Matrix], shared: Matrix) -> list[Any]:
+        """Return the mixings and the shared map that each subject has as a new one.
+
+        The shared map is then that of the others, and the deviation from it the ridge
+        regression on the same targets, which the mixings and the map of all tell.
+        """
+        total = np.sum(self._forms, axis=0)
+        total[np.diag_indices_from(total)] += self.strength
+
+        def one(smoother: Smoother, Z: Matrix, own: Matrix, mixing: Matrix) -> Any:
+            by_own = np.linalg.solve(total - own, smoother.strength * (Z.T @ mixing))
+            return mixing + smoother.regress(Z @ by_own)[0], shared - by_own
+
+        return self.over_subjects(
+            one, self.smoothers, self.places, self._forms, mixings
+        )
 
     def penalties(self, found: Regression) -> list[Matrix]:
         """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""

@@ -23,7 +23,7 @@ from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_us
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
-from brainweave.aligners.gdm.strength import smoother_of
+from brainweave.aligners.gdm.strength import middle_strength, smoother_of
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
@@ -178,9 +178,7 @@ def regress_new(
     With ``places``, the matrix and the samples in places, what is regressed is what the
     shared map leaves of the target; samples without edges tell nothing of that.
     """
-    # where subjects were given strengths of their own, what lies in their middle
-    rhos = sorted(model.shrinkage_)
-    rho = rhos[0] if rhos[0] == rhos[-1] else float(np.exp(np.mean(np.log(rhos))))
+    rho = middle_strength(model.shrinkage_)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
     n_determined = int((values > UNDETERMINED * size).sum())

@@ -113,6 +113,12 @@ def _check_rho(rho: Any, owner: str) -> float:
 # -- by leaving out blocks -------------------------------------------------------------
 
 
+def middle_strength(rhos: Sequence[float]) -> float:
+    """Return what lies in the middle of strengths that subjects were given."""
+    low, *_, high = sorted([*rhos, rhos[0]])
+    return float(low if low == high else np.exp(np.mean(np.log(sorted(rhos)))))
+
+
 def _choose_by_blocks(
     bases: Sequence[SubjectBasis], codes: Sequence[Codes], *, n_jobs: int | None
 ) -> tuple[float | None, str]:
