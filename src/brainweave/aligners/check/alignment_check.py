@@ -343,10 +343,10 @@ def _check_pieces(
 
 
 def check_local(
-    aligner: Any, X: list[Any], places: Any, y: Any, *known: Any
+    aligner: Any, X: list[Any], places: Any, y: Any, *more: Any
 ) -> AlignmentCheck:
     """Fit an aligner to one piece of the brain and check it, in a worker."""
-    runs, draws = known
+    runs, draws = more
     local = fit_piece(aligner, X, places, y, runs)
     known = None if hasattr(local, "graph_") else y
     how: Any = dict(zip(("n_permutations", "random_state"), draws, strict=True))
