@@ -31,6 +31,7 @@ from brainweave._core.validation import (
 )
 
 NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
+FLOOR = 0.1  # of the largest variance of features, that all count as having at least
 BALANCES = ("groups", "subjects", "none")
 
 
@@ -39,7 +40,8 @@ class GroupTerm(Stored):
     """``Z A Z^T``: group codes of all samples, and the affinity of the groups.
 
     With ``features`` F of the groups, the affinity B is that of the features, and
-    ``A = F B F^T``; ``t_r`` is the repetition time by which they were convolved.
+    ``A = F B F^T``; their ``mean`` was taken off, and ``t_r`` is the repetition time by
+    which they were convolved.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -47,6 +49,7 @@ class GroupTerm(Stored):
         "affinity": "g g",
         "names": tuple,
         "features?": "m g",
+        "mean?": "g",
         "t_r?": float,
     }
 
@@ -54,6 +57,7 @@ class GroupTerm(Stored):
     affinity: Matrix
     names: tuple[Hashable, ...]
     features: Matrix | None = None
+    mean: Matrix | None = None
     t_r: float | None = None
 
     @property
@@ -500,7 +504,7 @@ def feature_graph(
         same features count as the same stimulus.
     whiten : bool or float, default=True
         Whether features are made uncorrelated and of equal variance, as far as they
-        reach this share of the largest variance (True: 0.01), so that no direction
+        reach this share of the largest variance (True: 0.1), so that no direction
         counts more because the features name it often. False: inner products as they
         are.
     t_r : float, optional
@@ -544,15 +548,12 @@ def feature_graph(
     codes[known] = where.ravel()
     affinity = np.eye(stacked.shape[1])
     if whiten is not False:
-        least = (
-            0.01
-            if whiten is True
-            else check_fraction("whiten", whiten, owner="a graph")
-        )
+        least = FLOOR if whiten is True else whiten
+        least = check_fraction("whiten", least, owner="a graph")
         affinity = _inverse_covariance(stacked[known] - mean, least)
     names = tuple(range(len(unique)))
     own = None if t_r is None else float(t_r)
-    term = GroupTerm(codes, affinity, names, unique, own)
+    term = GroupTerm(codes, affinity, names, unique, mean, own)
     return Graph(tuple(map(len, arrays)), (term,))
 
 

@@ -115,8 +115,7 @@ def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
     (own,) = convolved_features([y], term.t_r, runs)
     known = np.isfinite(own).all(axis=1)
     codes = np.where(known, np.arange(len(own)), NO_GROUP)
-    # a constant is no matter to a map of centred samples
-    own = np.where(known[:, None], own - own[known].mean(axis=0), 0.0)
+    own = np.where(known[:, None], own - term.mean, 0.0)
     return replace(term, codes=codes, names=tuple(range(len(own))), features=own)
 
 

@@ -177,22 +177,29 @@ def _choose_by_features(
     n: int,
     n_jobs: int | None,
 ) -> tuple[list[float], str]:
-    """Return the rho by which held-out blocks of features are predicted best."""
+    """Return the rho by which held-out blocks of features are predicted best.
+
+    Blocks are centred before they are compared: what is learned from the others knows
+    the mean of a block with the wrong sign, and the more so the stronger the ridge.
+    """
     parts = []
     for basis, (rows, target) in zip(bases, targets, strict=True):
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0][rows]
         several = runs is not None and np.unique(runs).size > 1
         blocks = runs if several else np.arange(rows.size) * N_BLOCKS // rows.size
-        parts.append((basis, rows, target - target.mean(axis=0), blocks, several))
+        target = target - target.mean(axis=0)
+        wanted = _centred_in_blocks(target, blocks)
+        parts.append((basis, rows, target, blocks, wanted, several))
 
     def mean_criteria(places: list[int]) -> list[float]:
         rhos = [FEATURE_GRID[i] for i in places]
 
         def of_subject(part: Any) -> list[float]:
-            basis, rows, target, blocks, _ = part
+            basis, rows, target, blocks, wanted, _ = part
             smoother = smoother_of(basis, 1.0).subset(rows)
             predicted = smoother.leave_out_at(rhos, target, blocks)
-            return [_correlation(P, target) for P in predicted]
+            each = [_centred_in_blocks(P, blocks) for P in predicted]
+            return [_correlation(P, wanted) for P in each]
 
         found = map_subjects(of_subject, parts, n_jobs=n_jobs, threads_only=True)
         return [float(value) for value in np.mean(found, axis=0)]
@@ -200,6 +207,13 @@ def _choose_by_features(
     best = search_grid(mean_criteria, len(FEATURE_GRID))
     by_runs = all(several for *_, several in parts)
     return [FEATURE_GRID[best]] * n, "runs" if by_runs else "blocks"
+
+
+def _centred_in_blocks(values: Matrix, blocks: Codes) -> Matrix:
+    _, of_block = np.unique(blocks, return_inverse=True)
+    sums = np.zeros((of_block.max() + 1, values.shape[1]))
+    np.add.at(sums, of_block, values)
+    return np.asarray(values - (sums / np.bincount(of_block)[:, None])[of_block])
 
 
 def search_grid(
