@@ -290,8 +290,10 @@ class GDM(GraphAligner):
         )
         most = dimensions
         if graph.matrix is None:
-            groups = [min(np.count_nonzero(t.counts), t.rank) for t in graph.groups]
-            most = min(dimensions, sum(map(int, groups)))
+            groups = [
+                min(int(np.count_nonzero(t.counts)), t.rank) for t in graph.groups
+            ]
+            most = min(dimensions, sum(groups))
         k, auto = self._wanted_components(min(most, MOST_TRIED))
         self.constraint_ = self._constraint_of(graph)
         places = self._find_places(bases, graph)

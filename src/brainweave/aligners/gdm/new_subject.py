@@ -113,9 +113,9 @@ def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
         )
     runs = None if basis.runs is None else [basis.runs]
     (own,) = convolved_features([y], term.t_r, runs)
-    known = np.isfinite(own).all(axis=1)
+    known = np.asarray(np.isfinite(own).all(axis=1))
     codes = np.where(known, np.arange(len(own)), NO_GROUP)
-    own = np.where(known[:, None], own - term.mean, 0.0)
+    own = np.where(known[:, None], own - np.asarray(term.mean), 0.0)
     return replace(term, codes=codes, names=tuple(range(len(own))), features=own)
 
 

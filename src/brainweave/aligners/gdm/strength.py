@@ -186,7 +186,10 @@ def _choose_by_features(
     for basis, (rows, target) in zip(bases, targets, strict=True):
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0][rows]
         several = runs is not None and np.unique(runs).size > 1
-        blocks = runs if several else np.arange(rows.size) * N_BLOCKS // rows.size
+        if runs is None or not several:
+            blocks = np.arange(rows.size) * N_BLOCKS // rows.size
+        else:
+            blocks = runs
         target = target - target.mean(axis=0)
         wanted = _centred_in_blocks(target, blocks)
         parts.append((basis, rows, target, blocks, wanted, several))
