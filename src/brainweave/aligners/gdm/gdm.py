@@ -101,8 +101,8 @@ class GDM(GraphAligner):
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
-        out, or blocks where runs are not known (a Study knows them). Where no group
-        repeats, as in a film, and where places are used, the one by which subjects
+        out, or blocks where runs are not known (a Study knows them); with features of
+        stimuli, at predicting these, of 16 values up to 30. Where no group repeats, as in a film, and where places are used, the one by which subjects
         agree best on held-out halves of the aligning samples.
     place : "auto", array of labels, matrix, list of these, or None, default="auto"
         Places that correspond between subjects, over which they share a map. "auto":
@@ -132,7 +132,8 @@ class GDM(GraphAligner):
         (default: the row number), joined if equal. "labels+time": the sum of both; y
         has two columns, categories and ids, or categories alone if they are the same
         in all rows. A callable makes the graph from y, such as
-        ``partial(label_graph, different=-0.5)``. Or a graph made by
+        ``partial(label_graph, different=-0.5)``, or :func:`feature_graph`, with the
+        features of the stimuli as y. Or a graph made by
         ``brainweave.graphs``, or a symmetric (sparse) matrix over all samples in
         subject order.
     balance : {"groups", "subjects", "none"}, optional
