@@ -102,8 +102,9 @@ class GDM(GraphAligner):
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
         out, or blocks where runs are not known (a Study knows them); with features of
-        stimuli, at predicting these, of 16 values up to 30. Where no group repeats, as in a film, and where places are used, the one by which subjects
-        agree best on held-out halves of the aligning samples.
+        stimuli, the best of 16, up to 30, at predicting these. Where no group repeats,
+        as in a film, and where places are used, the one by which subjects agree best on
+        held-out halves of the aligning samples.
     place : "auto", array of labels, matrix, list of these, or None, default="auto"
         Places that correspond between subjects, over which they share a map. "auto":
         what the subjects' brain spaces know (supervoxels of 8 mm, patches of a
