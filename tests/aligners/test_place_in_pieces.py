@@ -235,6 +235,9 @@ def test_grayordinates_are_named_by_vertex_and_voxel(structures):
     axis = vertices if len(structures) == 1 else vertices + voxels
     space = CiftiSpace.__new__(CiftiSpace)
     space.axis, space.n_voxels = axis, len(axis)
-    _, names, _ = space.voxel_labels()
+    frame, names, _ = space.voxel_labels()
+    assert ("affine" in frame) == (
+        len(structures) == 2
+    )  # voxels of another grid differ
     assert [n.split("-")[1] for n in names[:3]] == ["0", "2", "5"]
     assert len(set(names)) == len(axis)

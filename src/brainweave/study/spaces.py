@@ -208,7 +208,7 @@ def supervoxels(
         What the cubes are.
     """
     # rounded as in the frame, so that headers of float32 put voxels into one cube
-    frame, grid = _frame_of(shape, affine)
+    frame, grid = grid_frame(shape, affine)
     positions = indices @ grid[:, :3].T + grid[:, 3]
     cubes = np.floor(np.round(positions / _PLACE_MM, 6)).astype(int)
     unique, inverse = np.unique(cubes, axis=0, return_inverse=True)
@@ -216,7 +216,7 @@ def supervoxels(
     return frame, names[inverse.ravel()], f"supervoxels of {_PLACE_MM:g} mm"
 
 
-def _frame_of(
+def grid_frame(
     shape: Sequence[int], affine: NDArray[Any]
 ) -> tuple[str, NDArray[np.float64]]:
     """Return a grid in words, and its affine, rounded."""
@@ -401,7 +401,7 @@ class VolumeSpace(ImageSpace):
 
     def voxel_labels(self) -> tuple[str, list[Any], str]:
         """Return the number of each voxel on the grid."""
-        frame, _ = _frame_of(self.mask.shape, self.affine)
+        frame, _ = grid_frame(self.mask.shape, self.affine)
         return frame, np.flatnonzero(self.mask).tolist(), "voxels of one grid"
 
     def save(self, stem: Path) -> list[Path]:

@@ -22,6 +22,7 @@ from brainweave.study.spaces import (
     ImageSpace,
     RunHeader,
     check_values,
+    grid_frame,
     image_name,
     load_image,
     reading,
@@ -145,7 +146,10 @@ class CiftiSpace(ImageSpace):
                 axis.name, axis.vertex.tolist(), axis.voxel.tolist(), strict=True
             )
         ]
-        return f"meshes of {axis.nvertices} vertices", names, "grayordinates"
+        frame = f"meshes of {axis.nvertices} vertices"
+        if np.any(axis.volume_mask):
+            frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
+        return frame, names, "grayordinates"
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
