@@ -13,17 +13,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from brainweave import (
     GDM,
     SRM,
     PaperGDM,
+    Parcelwise,
     Study,
     Subject,
     SubjectBasis,
     between_subject_classification,
     between_subject_matching,
     load,
+    simulate_brains,
     simulate_study,
 )
 from brainweave._core.arrays import backing_map
@@ -223,6 +226,38 @@ def test_a_study_on_disk_is_fitted_by_workers(study, client):
         shared = gdm.transform(study)
     for ours, theirs in zip(shared, expected.transform(study), strict=True):
         assert_allclose(ours, theirs, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+@pytest.mark.parametrize("whole", [True, False], ids=["whole brain", "parcels"])
+def test_places_are_the_same_by_workers(tmp_path, client, whole):
+    shape = (6, 7, 6)
+    brains = simulate_brains(3, shape=shape, n_samples=60, mask_variability=0.1)
+    study = brains.save(tmp_path / "study")
+    sizes = [subject.n_voxels for subject in study]
+    assert len(set(sizes)) > 1
+    local = GDM(2, graph="time", place_shrinkage=0.1)
+    parcels = [1 + np.arange(n) * 3 // n for n in sizes]
+    aligner = local if whole else Parcelwise(local, parcels)
+    expected = clone(aligner).fit(study)
+    with joblib.parallel_config(backend="dask", n_jobs=2):
+        found = clone(aligner).fit(study)
+        shared = found.transform(study)
+    pairs = [(found, expected)]
+    if not whole:
+        pairs = list(zip(found.aligners_, expected.aligners_, strict=True))
+    for ours, theirs in pairs:
+        assert theirs.place_.used
+        assert ours.place_ == theirs.place_
+        assert_allclose(ours.shared_, theirs.shared_, atol=1e-9)
+    for ours, theirs in zip(shared, expected.transform(study), strict=True):
+        assert_allclose(ours, theirs, atol=1e-9)
+    own = {} if whole else {"parcels": parcels[0]}
+    new = Subject("new", study[0].data(), space=study[0].space)
+    with joblib.parallel_config(backend="dask", n_jobs=2):
+        zero_shot = found.fit_new_subject(new, **own).transform(new.data())
+    alone = expected.fit_new_subject(new, **own).transform(new.data())
+    assert_allclose(zero_shot, alone, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::Warning:distributed")

@@ -53,6 +53,7 @@ from .evaluation.splits import split_study as split_study
 from .evaluation.tuning import GDMCV as GDMCV
 from .graphs.builders import Graph as Graph
 from .graphs.builders import affinity_graph as affinity_graph
+from .graphs.builders import feature_graph as feature_graph
 from .graphs.builders import label_graph as label_graph
 from .graphs.builders import matrix_graph as matrix_graph
 from .graphs.builders import neighbor_graph as neighbor_graph

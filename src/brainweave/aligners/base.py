@@ -71,6 +71,7 @@ class BaseAligner(BaseEstimator, Stored):
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _warns_of_input = True  # set to False by those who fit many and have warned once
     _runs: list[Any] | None = None  # of samples given as arrays: pieces of subjects
+    _spaces: list[Any] | None = None  # in which the places of these lie
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     @property
@@ -171,6 +172,8 @@ class BaseAligner(BaseEstimator, Stored):
             n_jobs=self._jobs(subjects),
             threads_only=all(isinstance(s, SubjectBasis) for s in subjects),
         )
+        for basis, space in zip(bases, self._spaces or (), strict=False):
+            basis.space = space
         sound = ("linear", "gaussian", "quadratic")
         lost = [0.0 if b.kernel.name in sound else b.lost_share for b in bases]
         worst, many = int(np.argmax(lost)), sum(s > LOST_SHARE_WARNING for s in lost)
@@ -298,6 +301,8 @@ class BaseAligner(BaseEstimator, Stored):
         labels = None if y is None else self._labels_from([y])[0]
         (settings,) = self.basis_settings(None)
         basis = self._reader()(X, labels, settings, "the new subject")
+        if self._spaces is not None:
+            (basis.space,) = self._spaces
         if not self._is_piece:
             warn_of_constant_voxels([basis])
         if y is not None and len(y) != basis.n_samples:

@@ -8,7 +8,8 @@ differ: a subject without a voxel in a place has zeros there.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
+from brainweave._core.labels import object_array
 
 MOST_COLUMNS = 2048  # that are places by themselves
 
@@ -55,7 +57,7 @@ class Places:
             space = getattr(subject, "space", None)
             place = labels_at(place, space, "the new subject")
         if not isinstance(place, str):
-            if isinstance(place, list) and np.ndim(place[0]) > 0:
+            if is_per_subject(place):
                 raise InputError(
                     "The model was given places per subject, and none of a new one. "
                     "Fit with labels that hold for all, or with images."
@@ -111,6 +113,8 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
         names = sorted({name for own in known for name in own[1] if name is not None})
         place_of = {name: j for j, name in enumerate(names)}
         matrices = [_means(own[1], place_of) for own in known]
+        if all(list(own[1]) == names for own in known):  # every voxel is a place
+            matrices = [None] * len(known)
         return Places(len(names), matrices, what, tuple(names), frame)
     if known:
         return "the subjects are not in one space"
@@ -124,9 +128,14 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     return Places(columns[0], [None] * len(columns), "equal columns")
 
 
+def is_per_subject(place: Any) -> bool:
+    """Return whether places are given as a list with an entry per subject."""
+    return isinstance(place, list) and np.ndim(place[0]) > 0
+
+
 def _given_places(place: Any, columns: list[int], owner: str) -> Places:
     each = place
-    if not isinstance(place, list) or np.ndim(place[0]) == 0:
+    if not is_per_subject(place):
         each = [place] * len(columns)
     if len(each) != len(columns):
         raise InputError(
@@ -162,6 +171,99 @@ def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
             f"a file by nibabel.load(path)); got {what}."
         )
     return [None if v is None or v == 0 or v != v else v for v in listed]  # noqa: PLR0124
+
+
+# -- places of the pieces of a brain ---------------------------------------------------
+
+
+class PieceSpace(NamedTuple):
+    """The places of the voxels of one piece: as much of a space as an aligner needs."""
+
+    frame: Any
+    names: list[Any]
+    what: str
+
+    def place_labels(self) -> tuple[Any, list[Any], str]:
+        """Return the frame, the place of each voxel, and what places are."""
+        return self.frame, self.names, self.what
+
+
+class PlacesOfPieces:
+    """Cuts the places of subjects to pieces of the brain.
+
+    In a piece, voxels of one grid or mesh are places themselves, whatever the masks, up
+    to 2,048 of all subjects together; in larger ones, the places of the whole brain.
+    Means are over the voxels inside the piece.
+
+    Parameters
+    ----------
+    place : "auto", array of labels, matrix, list of these, or image
+        The parameter of the local aligner.
+    spaces : list
+        The brain space of each subject, or None.
+    columns : list of int
+        The number of voxels of each.
+    owner : str
+        The class whose parameter it is.
+    """
+
+    def __init__(
+        self, place: Any, spaces: list[Any], columns: list[int], owner: str
+    ) -> None:
+        self._spaces = spaces
+        self._matrices: list[Any] | None = None
+        self._found = isinstance(place, str) and place == "auto"
+        if self._found:
+            self._labels = [_with_array(_ask(s, "voxel_labels")) for s in spaces]
+            return
+        if is_atlas(place):
+            place = [labels_at(place, s, f"X[{i}]") for i, s in enumerate(spaces)]
+        given = _given_places(place, columns, owner)
+        if given.names is None:
+            self._matrices = given.matrices
+            return
+        each = place if is_per_subject(place) else [place] * len(columns)
+        labels = [_as_labels(own, len(own), 0, owner) for own in each]
+        self._labels = [_with_array((given.frame, own, given.what)) for own in labels]
+
+    @cached_property
+    def _coarse(self) -> list[Any]:
+        return [_with_array(_ask(s, "place_labels")) for s in self._spaces]
+
+    def cut(self, pieces: Sequence[NDArray[Any]]) -> tuple[list[Any], Any]:
+        """Return the spaces of one piece, and the parameter ``place`` of its aligner.
+
+        Parameters
+        ----------
+        pieces : sequence of array of int
+            The voxels of the piece in each subject.
+        """
+        if self._matrices is not None:
+            pairs = zip(self._matrices, pieces, strict=True)
+            cut = [scipy.sparse.csr_array(own[rows]) for own, rows in pairs]
+            used = np.flatnonzero(sum(abs(own).sum(axis=0) for own in cut))
+            return [None] * len(pieces), [own[:, used] for own in cut]
+        labels = self._labels
+        if self._found and sum(map(len, pieces)) > MOST_COLUMNS:
+            each = zip(labels, pieces, strict=True)
+            voxels = {v for own, at in each if own is not None for v in own[1][at]}
+            labels = self._coarse if len(voxels) > MOST_COLUMNS else labels
+        return [
+            None if own is None else PieceSpace(own[0], own[1][at].tolist(), own[2])
+            for own, at in zip(labels, pieces, strict=True)
+        ], "auto"
+
+
+def _ask(space: Any, what: str) -> Any:
+    find = getattr(space, what, None)
+    return None if find is None else find()
+
+
+def _with_array(labels: Any) -> Any:
+    if labels is None:
+        return None
+    frame, names, what = labels
+    return frame, object_array(names), what
 
 
 # -- where voxels lie ------------------------------------------------------------------
@@ -220,9 +322,7 @@ def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
 
 def _labels_of(subject: Any) -> Any:
     """Return the frame, the place of each voxel and what places are, if known."""
-    space = getattr(subject, "space", None)
-    find = getattr(space, "place_labels", None)
-    return None if find is None else find()
+    return _ask(getattr(subject, "space", None), "place_labels")
 
 
 def _n_columns(subject: Any) -> int:

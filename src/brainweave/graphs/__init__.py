@@ -3,6 +3,7 @@
 from brainweave.graphs.builders import (
     Graph,
     affinity_graph,
+    feature_graph,
     label_graph,
     matrix_graph,
     neighbor_graph,
@@ -12,6 +13,7 @@ from brainweave.graphs.builders import (
 __all__ = [
     "Graph",
     "affinity_graph",
+    "feature_graph",
     "label_graph",
     "matrix_graph",
     "neighbor_graph",

@@ -2,7 +2,8 @@ r"""Cross-subject graphs: which samples belong together, and which apart.
 
 A :class:`Graph` is a sum of *group terms* :math:`Z A Z^\top`, where :math:`Z` is the
 one-hot membership of the samples in groups and :math:`A` a small symmetric affinity of
-the groups, and of an optional sparse matrix. Group terms are never expanded: the
+the groups, and of an optional sparse matrix. The affinity of many stimuli is written by
+their features, :math:`A = F B F^\top`. Group terms are never expanded: the
 degrees and all products that alignment needs follow from the groups. Samples are those
 of all subjects, one subject after the other.
 """
@@ -21,29 +22,43 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL, EncodedLabels, encode_labels
 from brainweave._core.stored import Stored
 from brainweave._core.validation import (
+    check_fraction,
     check_int,
     check_list_of_subjects,
+    check_number,
     check_option,
     format_list,
 )
 
 NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
+FLOOR = 0.1  # of the largest variance of features, that all count as having at least
 BALANCES = ("groups", "subjects", "none")
 
 
 @dataclass(frozen=True)
 class GroupTerm(Stored):
-    """``Z A Z^T``: group codes of all samples, and the affinity of the groups."""
+    """``Z A Z^T``: group codes of all samples, and the affinity of the groups.
+
+    With ``features`` F of the groups, the affinity B is that of the features, and
+    ``A = F B F^T``; their ``mean`` was taken off, and ``t_r`` is the repetition time by
+    which they were convolved.
+    """
 
     _stored: ClassVar[dict[str, Any]] = {
         "codes": "n of int",
         "affinity": "g g",
         "names": tuple,
+        "features?": "m g",
+        "mean?": "g",
+        "t_r?": float,
     }
 
     codes: Codes
     affinity: Matrix
     names: tuple[Hashable, ...]
+    features: Matrix | None = None
+    mean: Matrix | None = None
+    t_r: float | None = None
 
     @property
     def counts(self) -> Matrix:
@@ -55,12 +70,49 @@ class GroupTerm(Stored):
     def within_groups(self) -> bool:
         """Whether samples of different groups have no weight between them."""
         own = self.affinity.diagonal()
-        return bool(np.count_nonzero(self.affinity) == np.count_nonzero(own))
+        diagonal = np.count_nonzero(self.affinity) == np.count_nonzero(own)
+        return bool(self.features is None and diagonal)
+
+    @property
+    def rank(self) -> int:
+        """The rank of the affinity, at most."""
+        return len(self.affinity)
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether it is known, without much work, to be positive semi-definite."""
+        if self.features is None:
+            return self.within_groups and bool((self.affinity.diagonal() >= 0).all())
+        values = np.linalg.eigvalsh(self.affinity)
+        return bool(values[0] >= -1e-12 * abs(values[-1]))
+
+    def weigh(self, x: Matrix) -> Matrix:
+        """Multiply values of the groups by their affinity."""
+        if self.features is None:
+            return np.asarray(self.affinity @ x)
+        return np.asarray(self.features @ (self.affinity @ (self.features.T @ x)))
 
     def degrees(self) -> Matrix:
         """Sum of the edges of every sample; it depends on the group alone."""
-        per_group = np.append(self.affinity @ self.counts, 0.0)  # the last: no group
+        per_group = np.append(self.weigh(self.counts), 0.0)  # the last: no group
         return np.asarray(per_group[self.codes])
+
+    def loadings(self, rows: slice = slice(None)) -> Any:
+        """Return L, (samples, size of the affinity B), with ``L B L^T`` the weights."""
+        Z = self.membership(rows)
+        return Z if self.features is None else Z @ self.features
+
+    def of_samples(self, codes: Codes) -> "GroupTerm":
+        """Return the term of other samples, with those of its groups that they have."""
+        kept = np.unique(codes[codes != NO_GROUP])
+        place = np.full(len(self.names) + 1, NO_GROUP)  # the last: no group
+        place[kept] = np.arange(kept.size)
+        own = replace(
+            self, codes=place[codes], names=tuple(np.array(self.names, object)[kept])
+        )
+        if self.features is not None:
+            return replace(own, features=self.features[kept])
+        return replace(own, affinity=self.affinity[np.ix_(kept, kept)])
 
     def membership(self, rows: slice = slice(None)) -> scipy.sparse.csr_array:
         """Return the one-hot membership of some samples, (samples, groups)."""
@@ -74,13 +126,16 @@ class GroupTerm(Stored):
     def linked_groups(self) -> tuple[Codes, Codes]:
         """Return the pairs of groups with samples that have a weight between them."""
         inhabited = self.counts > 0
+        if self.features is not None:
+            return _linked_by_features(self.features, self.affinity, inhabited)
         a, b = np.nonzero(self.affinity)
         both = inhabited[a] & inhabited[b]
         return a[both], b[both]
 
     def _misfits(self) -> Iterator[str]:
         n, codes = len(self.names), self.codes
-        if len(set(self.names)) != n or len(self.affinity) != n:
+        size = len(self.affinity if self.features is None else self.features)
+        if len(set(self.names)) != n or size != n:
             yield "names a group twice, or other groups than it has"
         if not np.isfinite(self.affinity).all():
             yield "has an affinity that is not finite"
@@ -145,8 +200,8 @@ class Graph(Stored):
         size = self.n_samples
         total = scipy.sparse.csr_array((size, size), dtype=np.float64)
         for term in self.groups:
-            Z = term.membership()
-            total = total + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
+            L = scipy.sparse.csr_array(term.loadings())
+            total = total + L @ scipy.sparse.csr_array(term.affinity) @ L.T
         if self.matrix is not None:
             total = total + self.matrix
         return scipy.sparse.csr_array(total)
@@ -217,6 +272,20 @@ def _connected(i: Any, j: Any, size: int) -> NDArray[np.intp]:
     return scipy.sparse.csgraph.connected_components(linked, directed=False)[1]
 
 
+def _linked_by_features(
+    features: Matrix, affinity: Matrix, inhabited: NDArray[np.bool_]
+) -> tuple[Codes, Codes]:
+    """Return pairs of groups that link all with a feature in common, not all pairs."""
+    n_parts, part = scipy.sparse.csgraph.connected_components(affinity, directed=False)
+    a, b = [np.empty(0, int)], [np.empty(0, int)]
+    for k in range(n_parts):  # of features that are weighed together
+        used = affinity[:, part == k].any(axis=0)
+        has = features[:, part == k][:, used].any(axis=1)
+        rows = np.flatnonzero(has & inhabited)
+        a, b = [*a, rows, rows], [*b, rows, np.full(rows.size, rows[:1].sum())]
+    return np.concatenate(a), np.concatenate(b)
+
+
 # -- how much groups count -------------------------------------------------------------
 
 
@@ -250,6 +319,9 @@ def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
     terms = []
     for term, how in zip(graph.groups, each, strict=True):
         check_option("balance", how, BALANCES, owner="the graph")
+        if term.features is not None:
+            terms.append(term)
+            continue
         linked = _without_lonely_groups(term, where)
         affinity = linked.affinity
         if how == "groups":
@@ -269,10 +341,13 @@ def equal_group_weights(graph: Graph) -> Graph:
     """
     terms = []
     for term in graph.groups:
+        if not term.within_groups:
+            terms.append(term)
+            continue
         own, sizes = term.affinity.diagonal(), term.counts
         used = (own != 0) & (sizes > 0)
         alike = own.copy()
-        if term.within_groups and used.any():
+        if used.any():
             mean = np.average(own[used] * sizes[used], weights=sizes[used])
             alike[used] = mean / sizes[used]
         if not np.allclose(alike, own, rtol=1e-12, atol=0):
@@ -409,6 +484,120 @@ def affinity_graph(
     return _group_graph(encoded, matrix, balance)
 
 
+def feature_graph(
+    features: Sequence[Any],
+    *,
+    whiten: bool | float = True,
+    t_r: float | None = None,
+    runs: Sequence[Any] | None = None,
+) -> Graph:
+    r"""Join samples by the similarity of what was shown: embeddings, ratings, energies.
+
+    The weight of two samples is the inner product of their features, each less its mean
+    over all samples: of rank d for d features, however many stimuli there are. People
+    who saw different films share a space by what the films mean.
+
+    Parameters
+    ----------
+    features : sequence of array-like of shape (n_samples_i, n_features)
+        One table per subject, a row per sample. Rows of NaN: no edges. Samples with the
+        same features count as the same stimulus.
+    whiten : bool or float, default=True
+        Whether features are made uncorrelated and of equal variance, as far as they
+        reach this share of the largest variance (True: 0.1), so that no direction
+        counts more because the features name it often. False: inner products as they
+        are.
+    t_r : float, optional
+        The repetition time in seconds, if features are those of the moment: then they
+        are convolved with Glover's haemodynamic response. Rows must be the volumes of a
+        scan, in order.
+    runs : sequence of array-like, optional
+        The run of each sample: nothing is carried over from one to the next.
+
+    Returns
+    -------
+    Graph
+        To be added to others, such as ``feature_graph(F) + time_graph(ids)``.
+
+    Notes
+    -----
+    Time and memory are O(n d^2) and O(n d) for n samples. :class:`GDM` then chooses its
+    ridge by predicting the features of held-out runs or blocks.
+
+    Examples
+    --------
+    Two people who saw different stimuli, described by the same three features:
+
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> F = [rng.normal(size=(40, 3)), rng.normal(size=(50, 3))]
+    >>> X = [f @ rng.normal(size=(3, 30)) + rng.normal(size=(len(f), 30)) for f in F]
+    >>> shared = GDM(3, graph=feature_graph).fit_transform(X, F)
+    >>> weights = [np.linalg.lstsq(f - f.mean(0), s)[0] for f, s in zip(F, shared)]
+    >>> bool(np.corrcoef(weights[0].ravel(), weights[1].ravel())[0, 1] > 0.95)
+    True
+    """
+    arrays = convolved_features(features, t_r, runs)
+    stacked = np.concatenate(arrays)
+    known = np.isfinite(stacked).all(axis=1)
+    if not known.any():
+        raise InputError("No sample has features; all rows of features have NaN.")
+    mean = stacked[known].mean(axis=0)
+    unique, where = np.unique(stacked[known] - mean, axis=0, return_inverse=True)
+    codes = np.full(len(stacked), NO_GROUP)
+    codes[known] = where.ravel()
+    affinity = np.eye(stacked.shape[1])
+    if whiten is not False:
+        least = FLOOR if whiten is True else whiten
+        least = check_fraction("whiten", least, owner="a graph")
+        affinity = _inverse_covariance(stacked[known] - mean, least)
+    names = tuple(range(len(unique)))
+    own = None if t_r is None else float(t_r)
+    term = GroupTerm(codes, affinity, names, unique, mean, own)
+    return Graph(tuple(map(len, arrays)), (term,))
+
+
+def convolved_features(
+    features: Sequence[Any], t_r: float | None = None, runs: Any = None
+) -> list[Matrix]:
+    """Check tables of features, and convolve them run by run if there is a t_r."""
+    from scipy.signal import fftconvolve
+
+    arrays = _feature_tables(features, "feature_graph")
+    if t_r is None:
+        return arrays
+    response = _glover_response(check_number("t_r", t_r, "(0, inf)", owner="a graph"))
+    for i, array in enumerate(arrays):
+        of_run = np.zeros(len(array)) if runs is None else np.asarray(runs[i])
+        if len(of_run) != len(array):
+            raise InputError(
+                f"runs[{i}] has {len(of_run)} entries for {len(array)} samples."
+            )
+        for run in dict.fromkeys(of_run.tolist()):
+            rows = np.flatnonzero(of_run == run)
+            slow = fftconvolve(array[rows], response[:, None], axes=0)
+            array[rows] = slow[: len(rows)]
+    return arrays
+
+
+def _glover_response(t_r: float) -> Matrix:
+    """Sample the haemodynamic response of Glover (1999), of sum 1, over 32 s."""
+    from scipy.stats import gamma
+
+    time = np.linspace(0, 32, round(32 / t_r))
+    rise, dip = (gamma.pdf(time, d / 0.9, loc=t_r, scale=0.9) for d in (6, 12))
+    response = rise - 0.48 * dip
+    return np.asarray(response / response.sum())
+
+
+def _inverse_covariance(centred: Matrix, least: float) -> Matrix:
+    """Return the inverse, variances below a share of the largest counting as that."""
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+    if not values[-1] > 0:
+        raise InputError("The features are the same for all samples.")
+    return np.asarray((vectors / np.maximum(values, least * values[-1])) @ vectors.T)
+
+
 def neighbor_graph(
     features: Sequence[Any], *, n_neighbors: int = 10, metric: str = "euclidean"
 ) -> Graph:
@@ -430,14 +619,8 @@ def neighbor_graph(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    given = check_list_of_subjects(features, owner="neighbor_graph")
-    arrays = [_as_floats(f, f"features[{i}]") for i, f in enumerate(given)]
+    arrays = _feature_tables(features, "neighbor_graph")
     for i, array in enumerate(arrays):
-        if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
-            raise InputError(
-                f"features[{i}] has shape {array.shape}; all subjects need the same "
-                f"features, (n_samples, {arrays[0].shape[-1]})."
-            )
         if not np.isfinite(array).all():
             raise InputError(f"features[{i}] has NaN or infinite values.")
     lengths = tuple(len(a) for a in arrays)
@@ -499,6 +682,18 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
             "does not matter."
         )
     return Graph(sizes, matrix=sparse)
+
+
+def _feature_tables(features: Sequence[Any], owner: str) -> list[Matrix]:
+    given = check_list_of_subjects(features, owner=owner, minimum=1)
+    arrays = [_as_floats(f, f"features[{i}]") for i, f in enumerate(given)]
+    for i, array in enumerate(arrays):
+        if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
+            raise InputError(
+                f"features[{i}] has shape {array.shape}; all subjects need the same "
+                f"features, (n_samples, {arrays[0].shape[-1]})."
+            )
+    return arrays
 
 
 def _as_floats(values: Any, name: str) -> Matrix:

@@ -208,13 +208,20 @@ def supervoxels(
         What the cubes are.
     """
     # rounded as in the frame, so that headers of float32 put voxels into one cube
-    grid = np.round(np.asarray(affine, dtype=np.float64)[:3], 3) + 0.0
-    frame = f"grid of {_times(shape)} voxels, affine {grid.ravel().tolist()}"
+    frame, grid = grid_frame(shape, affine)
     positions = indices @ grid[:, :3].T + grid[:, 3]
     cubes = np.floor(np.round(positions / _PLACE_MM, 6)).astype(int)
     unique, inverse = np.unique(cubes, axis=0, return_inverse=True)
     names = np.array([f"{i},{j},{k}" for i, j, k in unique.tolist()], dtype=object)
     return frame, names[inverse.ravel()], f"supervoxels of {_PLACE_MM:g} mm"
+
+
+def grid_frame(
+    shape: Sequence[int], affine: NDArray[Any]
+) -> tuple[str, NDArray[np.float64]]:
+    """Return a grid in words, and its affine, rounded."""
+    grid = np.round(np.asarray(affine, dtype=np.float64)[:3], 3) + 0.0
+    return f"grid of {_times(shape)} voxels, affine {grid.ravel().tolist()}", grid
 
 
 def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
@@ -250,6 +257,10 @@ class ImageSpace:
             The common space, in words; the name of each voxel's place, None for none;
             and what the places are. None if nothing is known.
         """
+        raise NotImplementedError
+
+    def voxel_labels(self) -> tuple[str, list[Any], str]:
+        """Return the same, every voxel of the common grid or mesh being a place."""
         raise NotImplementedError
 
     @classmethod
@@ -387,6 +398,11 @@ class VolumeSpace(ImageSpace):
             np.argwhere(self.mask), self.mask.shape, self.affine
         )
         return frame, names.tolist(), what
+
+    def voxel_labels(self) -> tuple[str, list[Any], str]:
+        """Return the number of each voxel on the grid."""
+        frame, _ = grid_frame(self.mask.shape, self.affine)
+        return frame, np.flatnonzero(self.mask).tolist(), "voxels of one grid"
 
     def save(self, stem: Path) -> list[Path]:
         """Write the mask as an image whose name begins with `stem`."""

@@ -22,6 +22,7 @@ from brainweave.study.spaces import (
     ImageSpace,
     RunHeader,
     check_values,
+    grid_frame,
     image_name,
     load_image,
     reading,
@@ -135,6 +136,20 @@ class CiftiSpace(ImageSpace):
         if not frame:
             return None
         return "; ".join(frame), names.tolist(), " and ".join(dict.fromkeys(kinds))
+
+    def voxel_labels(self) -> tuple[str, list[Any], str]:
+        """Return the structure and vertex, or voxel, of each grayordinate."""
+        axis = self.axis
+        names = [
+            f"{name}-{vertex if vertex >= 0 else tuple(voxel)}"
+            for name, vertex, voxel in zip(
+                axis.name, axis.vertex.tolist(), axis.voxel.tolist(), strict=True
+            )
+        ]
+        frame = f"meshes of {axis.nvertices} vertices"
+        if np.any(axis.volume_mask):
+            frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
+        return frame, names, "grayordinates"
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
@@ -294,6 +309,13 @@ class SurfaceSpace(ImageSpace):
             side = _side_of(structure)
             names += [f"{side}-{patch}" for patch in patches[mask]]
         return "fsaverage", names, _PATCHES
+
+    def voxel_labels(self) -> tuple[str, list[Any], str]:
+        """Return the structure and number of each vertex."""
+        masks = self.masks.items()
+        names = [f"{name}-{v}" for name, mask in masks for v in np.flatnonzero(mask)]
+        sizes = {name: len(mask) for name, mask in masks}
+        return f"meshes of {sizes} vertices", names, "vertices of one mesh"
 
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""

@@ -314,7 +314,7 @@ def _check_pieces(
         raise InputError("the labels of the aligning samples are unknown; pass y.")
     arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
     spaces = [getattr(s, "space", None) for s in subjects]
-    pieces = aligner._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+    pieces = aligner._pieces_of(arrays, spaces)
     log, of_run = PieceLog(aligner._piece), runs or [None] * len(arrays)
     found = aligner._each_piece(check_local, pieces, arrays, log, y, of_run, draws)
     with closing(found) as results:
@@ -343,10 +343,11 @@ def _check_pieces(
 
 
 def check_local(
-    aligner: Any, X: list[Any], y: Any, runs: list[Any], draws: Draws
+    aligner: Any, X: list[Any], places: Any, y: Any, *more: Any
 ) -> AlignmentCheck:
     """Fit an aligner to one piece of the brain and check it, in a worker."""
-    local = fit_piece(aligner, X, y, runs)
+    runs, draws = more
+    local = fit_piece(aligner, X, places, y, runs)
     known = None if hasattr(local, "graph_") else y
     how: Any = dict(zip(("n_permutations", "random_state"), draws, strict=True))
     return replace(alignment_check(local, y=known, **how), features=None)

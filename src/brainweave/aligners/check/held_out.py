@@ -21,7 +21,7 @@ from brainweave._core.labels import encode_labels
 from brainweave.aligners.base import seeded_copy
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
-from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
+from brainweave.graphs.builders import NO_GROUP, Graph
 
 Rows = list[NDArray[np.intp]]
 #: Fits the aligning rows of each subject; gets the held-out ones and, in which trends
@@ -272,18 +272,9 @@ def select_samples(graph: Graph, rows: Rows) -> Graph:
     """Return the graph of some samples of each subject."""
     starts = [s.start for s in graph.slices()]
     chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
-    groups = tuple(_inhabited(t, t.codes[chosen]) for t in graph.groups)
+    groups = tuple(term.of_samples(term.codes[chosen]) for term in graph.groups)
     matrix = None if graph.matrix is None else graph.matrix[chosen][:, chosen]
     return Graph(tuple(len(r) for r in rows), groups, matrix)
-
-
-def _inhabited(term: GroupTerm, codes: Codes) -> GroupTerm:
-    """Return a term of these samples with those of its groups that they have."""
-    kept = np.unique(codes[codes != NO_GROUP])
-    place = np.full(len(term.names) + 1, NO_GROUP)  # the last: no group
-    place[kept] = np.arange(kept.size)
-    names = tuple(term.names[i] for i in kept)
-    return GroupTerm(place[codes], term.affinity[np.ix_(kept, kept)], names)
 
 
 def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)

@@ -188,6 +188,9 @@ class _Halves:
     ) -> None:
         term = graph.groups[0]
         codes = [term.codes[rows] for rows in graph.slices()]
+        who = [np.unique(own[own != NO_GROUP]) for own in codes]
+        if (np.bincount(np.concatenate(who)) > 1).sum() < 2:
+            raise InputError("No two groups of samples are shared by subjects.")
         known = None if runs is None else encode_runs(runs)
         in_second = halves_of(codes, known)
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]

@@ -284,7 +284,7 @@ class GraphAligner(BaseAligner):
             yield "has a graph of other subjects"
         if not 0 <= self.n_informative_ <= self.n_components_:
             yield "has more informative components than components"
-        groups = [len(term.names) for term in graph.groups]
+        groups = [term.rank for term in graph.groups]
         if [len(sums) for sums in self.group_sums_] != groups:
             yield "has sums of its groups that do not fit its graph"
         n = None if graph.matrix is None else graph.n_samples

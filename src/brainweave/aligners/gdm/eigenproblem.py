@@ -99,7 +99,7 @@ class Problem:
         self.rows = graph.slices()
         self.ends = np.cumsum([V.shape[1] for V in bases])
         self.size = int(self.ends[-1])
-        self.rank = sum(len(term.names) for term in graph.groups)
+        self.rank = sum(term.rank for term in graph.groups)
         spread = np.ptp(self.degrees)
         self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
         # too small to gain from a second thread
@@ -159,10 +159,10 @@ class Problem:
         return np.asarray(V.T @ (self.degrees[self.rows[i], None] * V))
 
     def _group_rows(self, term: GroupTerm) -> Matrix:
-        """Return B = V_*^T Z, (S, C)."""
+        """Return B = V_*^T L, (S, C), L being the samples' loadings on the groups."""
         pairs = zip(self.rows, self.bases, strict=True)
         return np.concatenate(
-            [np.asarray(term.membership(rows).T @ V).T for rows, V in pairs]
+            [np.asarray(term.loadings(rows).T @ V).T for rows, V in pairs]
         )
 
     def _low_rank(self) -> tuple[Matrix, Matrix]:
@@ -196,5 +196,5 @@ def apply_graph(graph: Graph, y: Matrix) -> Matrix:
     out = np.zeros_like(y) if graph.matrix is None else np.asarray(graph.matrix @ y)
     for term in graph.groups:
         Z = term.membership()
-        out += Z @ (term.affinity @ (Z.T @ y))
+        out += Z @ term.weigh(Z.T @ y)
     return out

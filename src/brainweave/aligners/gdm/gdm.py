@@ -106,9 +106,10 @@ class GDM(GraphAligner):
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
-        out, or blocks where runs are not known (a Study knows them). Where no group
-        repeats, as in a film, and where places are used, the one by which subjects
-        agree best on held-out halves of the aligning samples.
+        out, or blocks where runs are not known (a Study knows them); with features of
+        stimuli, the best of 16, up to 30, at predicting these. Where no group repeats,
+        as in a film, and where places are used, the one by which subjects agree best on
+        held-out halves of the aligning samples.
     place : "auto", array of labels, matrix, list of these, or None, default="auto"
         Places that correspond between subjects, over which they share a map. "auto":
         what the subjects' brain spaces know (supervoxels of 8 mm, patches of a
@@ -137,7 +138,8 @@ class GDM(GraphAligner):
         (default: the row number), joined if equal. "labels+time": the sum of both; y
         has two columns, categories and ids, or categories alone if they are the same
         in all rows. A callable makes the graph from y, such as
-        ``partial(label_graph, different=-0.5)``. Or a graph made by
+        ``partial(label_graph, different=-0.5)``, or :func:`feature_graph`, with the
+        features of the stimuli as y. Or a graph made by
         ``brainweave.graphs``, or a symmetric (sparse) matrix over all samples in
         subject order.
     balance : {"groups", "subjects", "none"}, optional
@@ -295,8 +297,10 @@ class GDM(GraphAligner):
         )
         most = dimensions
         if graph.matrix is None:
-            groups = sum(int(np.count_nonzero(t.counts)) for t in graph.groups)
-            most = min(dimensions, groups)
+            groups = [
+                min(int(np.count_nonzero(t.counts)), t.rank) for t in graph.groups
+            ]
+            most = min(dimensions, sum(groups))
         k, auto = self._wanted_components(min(most, MOST_TRIED))
         self.constraint_ = self._constraint_of(graph)
         places = self._find_places(bases, graph)

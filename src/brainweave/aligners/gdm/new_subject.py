@@ -12,11 +12,13 @@ not inform) every rotation of the features is as good: there the map is zero. Wi
 problem is solved for :math:`Q B`, and :math:`Q = (Q B) B^\top`.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+from scipy.sparse.linalg import aslinearoperator
 
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_user
@@ -27,7 +29,13 @@ from brainweave.aligners.gdm.strength import middle_strength, smoother_of
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
-from brainweave.graphs.builders import Graph, GroupTerm, equal_group_weights
+from brainweave.graphs.builders import (
+    NO_GROUP,
+    Graph,
+    GroupTerm,
+    convolved_features,
+    equal_group_weights,
+)
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 
@@ -71,15 +79,49 @@ def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
     for term, target in zip(graph.groups, weighed, strict=True):
         own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
         factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)
-        sums.append(np.asarray(term.membership().T @ template) * factor[:, None])
+        sums.append(np.asarray(term.loadings().T @ template) * factor[:, None])
     return sums
 
 
-def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
-    """Return the groups of its samples in each term of the graph, if there are any."""
-    graph: Graph = model.graph_
-    if not graph.groups or (y is None and edges is not None):
+def _terms_of_new(
+    model: Any, basis: SubjectBasis, y: Any, edges: Any
+) -> list[GroupTerm]:
+    """Return the terms of the graph for its samples, if there are any."""
+    terms, n = model.graph_.groups, basis.n_samples
+    if not terms or (y is None and edges is not None):
         return []
+    if not any(term.features is not None for term in terms):
+        codes = _groups_of_new(model, n, y)
+        return [replace(t, codes=own) for t, own in zip(terms, codes, strict=True)]
+    return [_by_features(term, y, basis) for term in terms]
+
+
+def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
+    """Return a term for samples of which features are known, or ids."""
+    unknown = np.full(basis.n_samples, NO_GROUP)
+    given = 0 if y is None else np.ndim(y)
+    if term.features is None:
+        codes = encode_new_labels(y, term.names) if given == 1 else unknown
+        return replace(term, codes=codes)
+    if given == 1:
+        return replace(term, codes=unknown)
+    d = term.features.shape[1]
+    if np.shape(y) != (basis.n_samples, d):
+        raise InputError(
+            f"This model joins samples by {d} features: pass those of {basis.name} as "
+            f"y, {(basis.n_samples, d)}; got {'none' if y is None else np.shape(y)}."
+        )
+    runs = None if basis.runs is None else [basis.runs]
+    (own,) = convolved_features([y], term.t_r, runs)
+    known = np.asarray(np.isfinite(own).all(axis=1))
+    codes = np.where(known, np.arange(len(own)), NO_GROUP)
+    own = np.where(known[:, None], own - np.asarray(term.mean), 0.0)
+    return replace(term, codes=codes, names=tuple(range(len(own))), features=own)
+
+
+def _groups_of_new(model: Any, n: int, y: Any) -> list[Codes]:
+    """Return the groups of its samples in each term of a graph of groups."""
+    graph: Graph = model.graph_
     if not is_named(model.graph, "labels+time"):
         known = _row_numbers(model, n) if y is None else y
         if (
@@ -134,10 +176,10 @@ def edges_of_new(
     If edges are ``needed``, a subject without any is refused.
     """
     graph, n = model.graph_, basis.n_samples
-    codes = _groups_of_new(model, n, y, edges)
+    terms = _terms_of_new(model, basis, y, edges)
     embedding = getattr(model, "embedding_", None)
     degrees, target = np.zeros(n), np.zeros((n, model.n_components_))
-    among_new = scipy.sparse.csr_array((n, n))
+    among_new = aslinearoperator(scipy.sparse.csr_array((n, n)))
     if edges is not None:
         weights = scipy.sparse.csr_array(edges, dtype=np.float64)
         if embedding is None or weights.shape != (n, len(embedding)):
@@ -153,18 +195,18 @@ def edges_of_new(
             "This model's graph is a matrix: pass edges, the weights between the "
             "new samples and all aligning samples."
         )
-    for term, own, sums in zip(graph.groups, codes, model.group_sums_, strict=False):
-        new = GroupTerm(own, term.affinity, term.names)
-        Z = new.membership()
-        degrees += Z @ (term.affinity @ (term.counts + new.counts))
-        target += Z @ (term.affinity @ sums)
-        among_new = among_new + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
+    for term, new, sums in zip(graph.groups, terms, model.group_sums_, strict=False):
+        L, A = new.loadings(), term.affinity
+        sizes = term.loadings().sum(axis=0) + L.sum(axis=0)
+        degrees += L @ (A @ sizes)
+        target += L @ (A @ sums)
+        among_new += aslinearoperator(L) @ aslinearoperator(A) @ aslinearoperator(L.T)
     if needed and not target.any():
         raise InputError(
             f"No sample of {basis.name} has an edge to an aligning sample; its map "
             "cannot be learned. Pass the labels of its samples as y."
         )
-    return scipy.sparse.diags_array(degrees) - among_new, target
+    return aslinearoperator(scipy.sparse.diags_array(degrees)) - among_new, target
 
 
 # -- its map ---------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def solve_shrinkage(
 def _choose(graph: Graph, k: int, few: int) -> str:
     if graph.matrix is not None:
         return "matrix"
-    rank = sum(len(term.names) for term in graph.groups)
+    rank = sum(term.rank for term in graph.groups)
     if rank <= max(few, 8 * k):
         return "closed"
     return "operator" if _is_positive(graph) else "closed"
@@ -81,10 +81,7 @@ def _choose(graph: Graph, k: int, few: int) -> str:
 
 def _is_positive(graph: Graph) -> bool:
     """Whether the graph joins groups, with weights that are not negative."""
-    return graph.matrix is None and all(
-        term.within_groups and bool((term.affinity.diagonal() >= 0).all())
-        for term in graph.groups
-    )
+    return graph.matrix is None and all(term.is_positive for term in graph.groups)
 
 
 class _Problem:
@@ -105,7 +102,7 @@ class _Problem:
         parts, signs = [], []
         for term in self.graph.groups:
             F, s = signed_factor(term.affinity)
-            parts.append(term.membership() @ scipy.sparse.csr_array(F))
+            parts.append(scipy.sparse.csr_array(term.loadings() @ F))
             signs.append(s)
         U = scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
         return [U[rows] for rows in self.rows], np.concatenate(signs)

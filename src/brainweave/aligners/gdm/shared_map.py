@@ -70,6 +70,12 @@ class Placement(Stored):
             )
         if not self.n_places:
             return f"No shared map: {self.what}."
+        if self.gain is None:
+            return (
+                f"No shared map: no samples that subjects share could be held out to "
+                f"judge the {self.n_places} places ({self.what}; place_shrinkage=0.1 "
+                "would use them)."
+            )
         return (
             f"No shared map: on held-out aligning samples, the {self.n_places} places "
             f"({self.what}) were not clearly better than none (place_shrinkage=0.1 "

@@ -2,8 +2,8 @@ r"""How much to shrink, without tuning.
 
 The ridge of subject i is :math:`g_i = \rho\,` times the mean eigenvalue of its Gram
 matrix, with one :math:`\rho` for all: the one by which a subject's own samples predict
-their groups best when a whole block (a run) is left out. No model has to be fitted for
-that, but one inverse taken per value (docs/gdm.md).
+their groups, or the features of their stimuli, best when a whole block (a run) is left
+out. No model has to be fitted for that, but one inverse taken per value (docs/gdm.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,10 +25,13 @@ from brainweave.aligners.gdm.smoother import (
     is_semidefinite,
 )
 from brainweave.basis.basis import SubjectBasis
-from brainweave.graphs.builders import NO_GROUP, Graph
+from brainweave.basis.linalg import signed_factor
+from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
 
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
+#: With features of stimuli, which are many and predicted weakly.
+FEATURE_GRID = (*GRID, *(float(rho) for rho in np.geomspace(3, 30, 5)[1:]))
 N_BLOCKS = 4  # where there are no runs
 MOST_SUBJECTS = 12  # evenly spaced, by whom rho is chosen where there are more
 CHOICES = ("auto", "ledoit-wolf", "oas")
@@ -71,7 +74,8 @@ def choose_strengths(
 ) -> tuple[list[float], str]:
     """Return rho of every subject, and how it was found, for a parameter `shrinkage`.
 
-    What samples are to predict are the groups of the graph's first term.
+    What samples are to predict are the features of stimuli, if the graph has any, or
+    the groups of its first term.
     """
     n = len(bases)
     if not isinstance(shrinkage, str):
@@ -87,9 +91,12 @@ def choose_strengths(
         chosen = np.unique(
             np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int)
         )
-        best, how = _choose_by_blocks(
-            [bases[i] for i in chosen], [codes[i] for i in chosen], n_jobs=n_jobs
-        )
+        few = [bases[i] for i in chosen]
+        featured = [term for term in graph.groups if term.features is not None]
+        if featured:
+            targets = _feature_targets(featured[0], graph)
+            return _choose_by_features(few, [targets[i] for i in chosen], n, n_jobs)
+        best, how = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs=n_jobs)
         if best is not None:
             return [best] * n, how
     how = "oas" if shrinkage == "oas" else "ledoit-wolf"
@@ -162,7 +169,65 @@ def _criterion_at(
     return block_criterion(smoother_of(basis, 1.0), codes, runs=runs, rhos=rhos)
 
 
-def search_grid(mean_criteria: Callable[[list[int]], list[float]]) -> int:
+def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]]:
+    """Return the rows of each subject that have features, and these, as weighed."""
+    factor = signed_factor(term.affinity)[0]
+    rows = [np.flatnonzero(term.codes[own] != NO_GROUP) for own in graph.slices()]
+    each = zip(rows, graph.slices(), strict=True)
+    return [(at, (term.loadings(own) @ factor)[at]) for at, own in each]
+
+
+def _choose_by_features(
+    bases: list[SubjectBasis],
+    targets: list[tuple[Codes, Matrix]],
+    n: int,
+    n_jobs: int | None,
+) -> tuple[list[float], str]:
+    """Return the rho by which held-out blocks of features are predicted best.
+
+    Blocks are centred before they are compared: what is learned from the others knows
+    the mean of a block with the wrong sign, and the more so the stronger the ridge.
+    """
+    parts = []
+    for basis, (rows, target) in zip(bases, targets, strict=True):
+        runs = None if basis.runs is None else encode_labels([basis.runs])[0][0][rows]
+        several = runs is not None and np.unique(runs).size > 1
+        if runs is None or not several:
+            blocks = np.arange(rows.size) * N_BLOCKS // rows.size
+        else:
+            blocks = runs
+        target = target - target.mean(axis=0)
+        wanted = _centred_in_blocks(target, blocks)
+        parts.append((basis, rows, target, blocks, wanted, several))
+
+    def mean_criteria(places: list[int]) -> list[float]:
+        rhos = [FEATURE_GRID[i] for i in places]
+
+        def of_subject(part: Any) -> list[float]:
+            basis, rows, target, blocks, wanted, _ = part
+            smoother = smoother_of(basis, 1.0).subset(rows)
+            predicted = smoother.leave_out_at(rhos, target, blocks)
+            each = [_centred_in_blocks(P, blocks) for P in predicted]
+            return [_correlation(P, wanted) for P in each]
+
+        found = map_subjects(of_subject, parts, n_jobs=n_jobs, threads_only=True)
+        return [float(value) for value in np.mean(found, axis=0)]
+
+    best = search_grid(mean_criteria, len(FEATURE_GRID))
+    by_runs = all(several for *_, several in parts)
+    return [FEATURE_GRID[best]] * n, "runs" if by_runs else "blocks"
+
+
+def _centred_in_blocks(values: Matrix, blocks: Codes) -> Matrix:
+    _, of_block = np.unique(blocks, return_inverse=True)
+    sums = np.zeros((of_block.max() + 1, values.shape[1]))
+    np.add.at(sums, of_block, values)
+    return np.asarray(values - (sums / np.bincount(of_block)[:, None])[of_block])
+
+
+def search_grid(
+    mean_criteria: Callable[[list[int]], list[float]], size: int = len(GRID)
+) -> int:
     """Return the place in the grid of the best value, without computing all of them.
 
     Every third is computed, then the neighbours of the best so far until none is
@@ -174,12 +239,12 @@ def search_grid(mean_criteria: Callable[[list[int]], list[float]]) -> int:
     9
     """
     known: dict[int, float] = {}
-    places = list(range(1, len(GRID), 3))
+    places = list(range(1, size, 3))
     while places:
         known.update(zip(places, mean_criteria(places), strict=True))
         best = max(known, key=lambda i: known[i])
         around = (best - 1, best + 1)
-        places = [i for i in around if 0 <= i < len(GRID) and i not in known]
+        places = [i for i in around if 0 <= i < size and i not in known]
     return best
 
 

@@ -175,7 +175,9 @@ class Parcelwise(PiecewiseAligner):
     Notes
     -----
     Time and memory are those of the aligner, summed over parcels. Voxels outside all
-    parcels have no weight, and ``inverse_transform`` gives their mean.
+    parcels have no weight, and ``inverse_transform`` gives their mean. For a local
+    :class:`GDM`, voxels of one grid or mesh are places, also where masks differ (in
+    parcels of more than 2,048, supervoxels or patches).
 
     References
     ----------

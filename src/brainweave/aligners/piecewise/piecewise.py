@@ -32,6 +32,7 @@ from brainweave._core.validation import (
 from brainweave._core.workers import WarningCollector, blas_threads, on_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
+from brainweave.basis.places import PlacesOfPieces, is_per_subject
 from brainweave.basis.signatures import N_SIGNATURES, signed_sums
 
 Columns = NDArray[np.intp]
@@ -44,7 +45,10 @@ LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 _COLLECTOR = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
-NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
+NOT_FOR_NEW_SUBJECTS = (
+    *("bases_", "coef_", "mixing_", "individual_"),
+    *("_runs", "_spaces", "_aligning_places", "_aligning_matrices", "_amplitudes"),
+)
 
 
 def _depth(value: Any) -> int:
@@ -94,15 +98,25 @@ class Pieces(NamedTuple):
 
     names: list[Any]
     columns: list[list[Columns]]
+    places: PlacesOfPieces | None = None  # if the local aligner may use them
 
 
 Fits = Iterable[tuple[int, Any]]  # number of a piece and its aligner, as they come
 
 
-def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
+def fit_piece(
+    aligner: Any,
+    X: list[Any],
+    places: tuple[list[Any], Any] | None,
+    y: list[Any] | None,
+    runs: list[Any],
+) -> Any:
     """Fit a copy of an aligner to one piece."""
     local = clone(aligner)
     local._runs = runs
+    if places is not None:
+        local._spaces, place = places
+        local.set_params(place=place)
     local._warns_of_input = False  # warned of once, for the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
@@ -110,9 +124,9 @@ def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) 
     return local.fit(X, y)
 
 
-def fit_local(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
+def fit_local(aligner: Any, X: list[Any], *known: Any) -> Any:
     """Fit a copy of an aligner to one piece, and drop what holds the data."""
-    local = fit_piece(aligner, X, y, runs)
+    local = fit_piece(aligner, X, *known)
     local.maps_ = [m.detach() for m in local.maps_]
     for m in local.maps_:
         m.signatures = None  # those of whole samples are kept with the whole map
@@ -127,9 +141,11 @@ def take_maps(local: Any) -> list[SubjectMap]:
     return list(maps)
 
 
-def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
+def join_local(aligner: Any, X: Any, y: Any, spaces: list[Any] | None) -> SubjectMap:
     """Let a new subject join a local aligner."""
-    joined: SubjectMap = aligner.fit_new_subject(X, y)
+    local = copy(aligner)
+    local._spaces = spaces
+    joined: SubjectMap = local.fit_new_subject(X, y)
     return joined.detach()
 
 
@@ -222,7 +238,7 @@ class PiecewiseAligner(BaseAligner):
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
         spaces = [getattr(s, "space", None) for s in subjects]
-        pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+        pieces = self._pieces_of(arrays, spaces)
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
         log, runs = PieceLog(self._piece), [getattr(s, "runs", None) for s in subjects]
@@ -233,6 +249,20 @@ class PiecewiseAligner(BaseAligner):
         log.warn()
         self.n_subjects_ = len(arrays)
 
+    def _pieces_of(self, arrays: list[Any], spaces: list[Any]) -> Pieces:
+        """Return the pieces, with the places of their voxels."""
+        columns = [int(x.shape[1]) for x in arrays]
+        pieces = self._find_pieces(columns, spaces)
+        return pieces._replace(places=self._find_places(columns, spaces))
+
+    def _find_places(
+        self, columns: list[int], spaces: list[Any]
+    ) -> PlacesOfPieces | None:
+        place = getattr(self.aligner, "place", None)
+        if place is None or (is_per_subject(place) and len(place) != len(columns)):
+            return None  # of a new subject nothing is given
+        return PlacesOfPieces(place, spaces, columns, type(self.aligner).__name__)
+
     def _each_piece(
         self,
         function: Callable[..., Any],
@@ -241,9 +271,9 @@ class PiecewiseAligner(BaseAligner):
         log: PieceLog,
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
-        """Yield what ``function(aligner, voxels, *arguments)`` finds in the pieces."""
+        """Yield what ``function(aligner, X, places, *arguments)`` finds in pieces."""
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        (names, columns), numbers = pieces, []
+        (names, columns, places), numbers = pieces, []
         for k, name in enumerate(names):
             size, i = min((own[k].size, i) for i, own in enumerate(columns))
             if size >= least:
@@ -253,7 +283,12 @@ class PiecewiseAligner(BaseAligner):
             log.add(name, few)
         pairs = list(zip(arrays, columns, strict=True))
         tasks = (
-            (self.aligner, [x[:, own[k]] for x, own in pairs], *arguments)
+            (
+                self.aligner,
+                [x[:, own[k]] for x, own in pairs],
+                None if places is None else places.cut([own[k] for own in columns]),
+                *arguments,
+            )
             for k in numbers
         )
         return self._run(function, numbers, names, tasks, log)
@@ -273,7 +308,16 @@ class PiecewiseAligner(BaseAligner):
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
         log, pairs = PieceLog(self._piece), zip(self.aligners_, numbers, strict=True)
-        tasks = ((local, samples[:, columns[k]], y) for local, k in pairs)
+        places = self._find_places([int(samples.shape[1])], [space])
+        tasks = (
+            (
+                local,
+                samples[:, columns[k]],
+                y,
+                None if places is None else places.cut([columns[k]])[0],
+            )
+            for local, k in pairs
+        )
         with closing(self._run(join_local, numbers, names, tasks, log)) as joined:
             maps = dict(joined)
         log.warn()

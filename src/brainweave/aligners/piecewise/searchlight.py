@@ -270,7 +270,7 @@ class Searchlight(PiecewiseAligner):
         return Pieces(list(range(len(lists[ref]))), lists)
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        _, columns = pieces
+        columns = pieces.columns
         ref, sizes = self.reference, [of_map["mean"].size for of_map in settings]
         builders = map_builders(columns, sizes, columns[ref], sizes[ref])
         self.neighborhoods_, self.n_components_ = columns[ref], sizes[ref]
