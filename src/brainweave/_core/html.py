@@ -49,7 +49,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
 
 
 def strip(counts: Counter[Any], names: Sequence[Any], full: int) -> Markup:
-    """Draw a cell per name: the darker the more samples, an outline for none."""
+    """Draw a cell per name: the stronger the more samples, outlined for none."""
     if len(names) > MAX_CELLS:
         return Markup("{} of {}").format(sum(counts[n] > 0 for n in names), len(names))
     cells = []
@@ -89,9 +89,9 @@ def study_html(study: Any) -> str:
         labels = ", ".join(map(str, study.categories[:8]))
         more = f" and {len(study.categories) - 8} more" * (len(study.categories) > 8)
         total += f", {bare} without a label. Categories: {labels}{more}"
-    key = "A dark cell has many samples, an outlined one has none." if marks else ""
+    legend = "A strong colour means many samples, an outline none." if marks else ""
     return page(
-        title, Markup("<p>{}.</p>").format(total), table(columns, rows), _note(key)
+        title, Markup("<p>{}.</p>").format(total), table(columns, rows), _note(legend)
     )
 
 
