@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 from brainweave import GDM, alignment_check, load, save
 from brainweave._core.exceptions import InputError, SeparateSubjectsWarning
+from brainweave.aligners.gdm.agreement_choice import leading_directions
 from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import solve_shrinkage
 from brainweave.aligners.gdm.smoother import GramSmoother, NarrowSmoother
@@ -348,3 +349,21 @@ def test_a_ridge_of_the_shared_map_that_is_none_is_refused(rng, wrong):
     X, _ = registered(rng)
     with pytest.raises(InputError, match="place_shrinkage of GDM must be 'auto'"):
         GDM(2, graph="time", place_shrinkage=wrong).fit(X)
+
+
+@pytest.mark.parametrize("n_samples", [150, 700])
+def test_directions_of_many_places_are_those_of_the_pooled_samples(rng, n_samples):
+    # by the samples where they are fewer than the places, else by the places
+    places = [rng.normal(size=(n_samples, 500)) * np.arange(1, 501) for _ in range(2)]
+    found = leading_directions(places)
+    pooled = sum(Z.T @ Z for Z in places)
+    expected = np.linalg.eigh(pooled)[1][:, -200:]
+    assert found.shape == (500, 200)
+    assert_allclose(found @ found.T, expected @ expected.T, atol=1e-8)
+
+
+def test_directions_are_no_more_than_samples_have(rng):
+    places = [rng.normal(size=(20, 300)) for _ in range(2)]
+    found = leading_directions(places)
+    assert found.shape == (300, 40)
+    assert_allclose(np.vstack(places) @ found @ found.T, np.vstack(places), atol=1e-8)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 from scipy.stats import t as student
 
 from brainweave._core.arrays import Codes, Matrix
@@ -326,8 +327,19 @@ def leading_directions(places: Sequence[Matrix]) -> Matrix | None:
     """
     if places[0].shape[1] <= MOST_PLACES:
         return None
-    pooled = np.sum([Z.T @ Z for Z in places], axis=0)
-    return np.asarray(np.linalg.eigh(pooled)[1][:, -MOST_PLACES:])
+    n_places, n_samples = places[0].shape[1], sum(map(len, places))
+    if n_samples < n_places:  # by the samples, which are fewer
+        Z = np.vstack(places)
+        size = min(MOST_PLACES, n_samples)
+        last = [n_samples - size, n_samples - 1]
+        values, vectors = scipy.linalg.eigh(Z @ Z.T, subset_by_index=last)
+        kept = values > np.finfo(values.dtype).eps * n_samples * values[-1]
+        return np.asarray(Z.T @ (vectors[:, kept] / np.sqrt(values[kept])))
+    pooled = np.zeros((n_places, n_places))
+    for Z in places:
+        pooled += Z.T @ Z
+    last = [n_places - MOST_PLACES, n_places - 1]
+    return np.asarray(scipy.linalg.eigh(pooled, subset_by_index=last)[1])
 
 
 def place_unit(places: Sequence[Matrix]) -> float:
