@@ -23,7 +23,11 @@ def shown_progress(
         from rich.console import Console
         from rich.progress import Progress as Bar
 
-        with Bar(console=Console(stderr=True), transient=True) as bar:
+        # a notebook gets the text of a terminal: rich's own bar there needs ipywidgets
+        console = Console(stderr=True)
+        if console.is_jupyter:
+            console = Console(stderr=True, force_jupyter=False)
+        with Bar(console=console, transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda text=what: bar.update(task, advance=1, description=text)
         return

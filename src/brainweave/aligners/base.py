@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix, on_gpu, samples_of, to_numpy
 from brainweave._core.exceptions import InputError, KernelWarning, warn_user
+from brainweave._core.html import aligner_html
 from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
 from brainweave._core.subjects import find_subjects, match_subjects
@@ -73,6 +74,13 @@ class BaseAligner(BaseEstimator, Stored):
     _runs: list[Any] | None = None  # of samples given as arrays: pieces of subjects
     _spaces: list[Any] | None = None  # in which the places of these lie
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
+
+    def _repr_html_inner(self) -> str:
+        return aligner_html(self, super()._repr_html_inner())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {k: self._repr_html_inner() for k in bundle if k == "text/html"}
 
     @property
     def _owner(self) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from brainweave._core.exceptions import StudyError, warn_user
+from brainweave._core.html import frame_html
 from brainweave._core.io import write_text
 from brainweave.evaluation.results import (
     ClassificationResult,
@@ -417,6 +418,12 @@ class Comparison:
                 p = f"p: permuted labels, at least {one.smallest_p:.2g}; "
             lines.append(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
         return "\n".join([*lines, self.verdict])
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join([*self.results, *self.errors])})"
+
+    def _repr_html_(self) -> str:
+        return frame_html(self.verdict, self.to_frame())
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with one row per method and protocol, failed ones too."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
+from brainweave._core.html import frame_html, result_html
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
 from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
@@ -41,7 +42,7 @@ _OF_A_FOLD = (
 )
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class _Scores:
     """What all results tell of their scores."""
 
@@ -69,8 +70,16 @@ class _Scores:
         """Fingerprint of the study that was scored; None if it was not recorded."""
         return self.study.get("fingerprint")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
 
-@dataclass(kw_only=True)
+    def _repr_html_(self) -> str:
+        from brainweave.evaluation.comparison import subject_interval
+
+        return result_html(self, subject_interval(self))
+
+
+@dataclass(kw_only=True, repr=False)
 class ClassificationResult(_Scores):
     """Accuracy of a classifier on subjects it was not trained on.
 
@@ -232,7 +241,7 @@ class ClassificationResult(_Scores):
         )
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class SubjectScores(_Scores):
     """One score per part of the study and subject.
 
@@ -388,6 +397,10 @@ class LearningCurve:
             for p in self.points
         ]
         return "\n".join([*lines, f"chance {self.chance:.3f}", *self.notes])
+
+    def _repr_html_(self) -> str:
+        title = f"Learning curve, {self.score}; chance {self.chance:.3f}"
+        return frame_html(title, self.to_frame(), " ".join(self.notes))
 
 
 class GridResult:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import StudyError
+from brainweave._core.html import study_html
 from brainweave._core.labels import sort_labels
 from brainweave._core.subjects import refuse_ambiguous_number
 from brainweave._core.validation import check_list_option, check_option, format_ids
@@ -120,6 +121,8 @@ class Study(Sequence[Subject]):
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"Study({name}{len(self)} subjects: {format_ids(self.ids)})"
+
+    _repr_html_ = study_html
 
     def _with_subjects(self, subjects: Iterable[Subject]) -> "Study":
         return Study(subjects, self.name, self.record)

@@ -18,6 +18,7 @@ from brainweave._core.exceptions import (
     InputError,
     warn_user,
 )
+from brainweave._core.html import check_html
 from brainweave._core.stored import Stored
 from brainweave._core.validation import check_int, check_list_of_subjects
 from brainweave.aligners.check.agreement import (
@@ -151,6 +152,11 @@ class AlignmentCheck(Stored):
 
     def __str__(self) -> str:
         return self.verdict
+
+    def __repr__(self) -> str:
+        return f"AlignmentCheck({self})"
+
+    _repr_html_ = check_html
 
 
 def alignment_check(
