@@ -41,6 +41,7 @@ from brainweave.study.formats.runs import (
 )
 from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
+from brainweave.study.subject import moment
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 logger = logging.getLogger(__name__)
@@ -247,7 +248,7 @@ def load_bids(
         return study.map(
             lambda subject: subject._replace(
                 stimuli=[
-                    f"run-{run}@{time:.2f}"
+                    moment(f"run-{run}", time)
                     for run, time in zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
                 ]
             )
