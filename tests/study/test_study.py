@@ -421,6 +421,7 @@ def test_moments_of_films_are_split():
     assert subject.films.tolist() == ["a film", None, "x@y", None, "b"]
     np.testing.assert_array_equal(subject.times, [2.5, np.nan, 0, np.nan, -1.25])
     plain = Subject("01", np.zeros((2, 2)), stimuli=["picture.png", "cat@home"])
-    assert plain.films is None and plain.times is None
+    assert plain.films is None
+    assert plain.times is None
     assert Subject("01", np.zeros((2, 2)), stimuli=[1, 2]).films is None
     assert Subject("01", np.zeros((2, 2))).times is None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_list_option, check_option
+from brainweave._core.validation import check_list_option, check_number, check_option
 from brainweave.study.formats.events import (
     EventRules,
     Events,
@@ -112,17 +112,10 @@ class SimulationSettings:
     def __post_init__(self) -> None:
         if self.gap is not None and not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
-        _check_positive(duration=self.duration, tr=self.tr, n_shared=self.n_shared)
         for name, value in vars(self).items():
-            if isinstance(value, int | float) and not value >= 0:
-                raise InputError(f"{name}={value} must not be negative.")
-
-
-def _check_positive(**settings: float | None) -> None:
-    """Refuse settings that are not above zero; None stands for a default."""
-    for name, value in settings.items():
-        if value is not None and not value > 0:
-            raise InputError(f"{name}={value} must be positive.")
+            if value is not None and name not in ("gap", "keep_rest"):
+                above = "(" if name in ("duration", "tr", "n_shared") else "["
+                check_number(name, value, f"{above}0, inf]", owner="SimulationSettings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -657,16 +650,12 @@ def simulate_study(
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
     settings = settings or SimulationSettings()
-    _check_positive(
-        n_subjects=n_subjects,
-        n_runs=n_runs,
-        n_samples=n_samples,
-        repetitions=repetitions,
-    )
-    if not signal >= 0:
-        raise InputError(f"signal={signal} must not be negative.")
-    if not 0 <= missing_samples < 1:
-        raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
+    counts = {"n_runs": n_runs, "n_samples": n_samples, "repetitions": repetitions}
+    for name, count in {"n_subjects": n_subjects, **counts}.items():
+        if count is not None:
+            check_number(name, count, "(0, inf]", owner="simulate_study")
+    check_number("signal", signal, "[0, inf]", owner="simulate_study")
+    check_number("missing_samples", missing_samples, "[0, 1)", owner="simulate_study")
     if n_samples is not None and design == "events":
         raise InputError(
             'n_samples counts the volumes of blocks or scenes; with design="events", '
