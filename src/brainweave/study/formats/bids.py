@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.validation import check_list_option, check_option
+from brainweave.study.films import film_clock, repeated_moment
 from brainweave.study.formats.events import (
     NOT_STIMULI,
     SAMPLES,
@@ -39,9 +40,9 @@ from brainweave.study.formats.runs import (
     study_of_runs,
     warn_of_runs,
 )
+from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
-from brainweave.study.subject import moment
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ def load_bids(
     samples: str = "volumes",
     label: str | None = "trial_type",
     stimulus: str | None = None,
+    films: Any = None,
     confounds: Any = "auto",
     scrub: float | None = None,
     events: EventRules | None = None,
@@ -114,9 +116,15 @@ def load_bids(
         squares separate).
     label : str or None, default="trial_type"
         Column of the events that holds the category. None: no events are needed, and
-        every volume is a sample without a label.
+        every volume is a sample without a label. So it is, with a warning, if no run
+        has an events file; runs are then films (``films="runs"``), unless the task is
+        rest.
     stimulus : str, optional
         Column of the events that holds the stimulus id, such as ``"stim_file"``.
+        ``EventRules(moments=True)`` adds the seconds since it began.
+    films : "runs", mapping, DataFrame or path, optional
+        The film that each run shows, for ids by its clock: see
+        :func:`brainweave.study.film_clock`.
     confounds : "auto", str, tuple, list or None, default="auto"
         What to remove: one of nilearn's strategies (``"simple"``, ``"scrubbing"``,
         ``"compcor"``, ``"ica_aroma"``), a tuple of its components, or a list of
@@ -160,10 +168,6 @@ def load_bids(
     cleaning = cleaning or Cleaning()
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
-    if label is None:
-        if samples != "volumes":
-            raise InputError(f"samples={samples!r} needs events: give label=...")
-        sampling = replace(sampling, keep_rest=True)
     dataset = open_dataset(folder, derivatives)
     files = find_runs(
         dataset,
@@ -177,8 +181,18 @@ def load_bids(
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}
+    by_default = label == "trial_type" and samples == "volumes"
+    if by_default and not _any_events(dataset, files):
+        label, films = None, _films_without_events(files, films)
     if label is not None:
         files, without = _with_events(dataset, files)
+    elif samples != "volumes":
+        raise InputError(f"samples={samples!r} needs events: give label=...")
+    else:
+        sampling = replace(sampling, keep_rest=True)
+        films = "runs" if films is None and rules.moments else films
+    if films is not None and samples != "volumes":
+        raise InputError(f"films=... names volumes, but samples={samples!r}.")
     spaces, mask_used = _find_spaces(dataset, files, mask)
     planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
     by_name: dict[str, Run] = {}
@@ -233,6 +247,7 @@ def load_bids(
             "confounds": confounds,
             "mask": mask_used,
             "label": label,
+            "films": films if films is None or isinstance(films, str) else AS_GIVEN,
             "scrub": scrub,
             **asdict(rules),
             **asdict(sampling),
@@ -244,16 +259,31 @@ def load_bids(
         runs_without_events=without,
         left_out=dict(sorted(left_out.items())),
     )
-    if label is None and rules.moments:  # a moment is a run and the time in it
-        return study.map(
-            lambda subject: subject._replace(
-                stimuli=[
-                    moment(f"run-{run}", time)
-                    for run, time in zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
-                ]
-            )
-        )
-    return study
+    if films is None and rules.moments:
+        problem = repeated_moment(study)
+        if problem:  # as of pictures, which are shown again
+            warn_user(f"{problem} Moments stay as they are.", UserWarning)
+            return study
+    return film_clock(study, films) if films is not None or rules.moments else study
+
+
+def _any_events(dataset: Dataset, found: Mapping[str, list[BidsRun]]) -> bool:
+    runs = (run for listed in found.values() for run in listed)
+    return any(inherited_files(dataset.raw, run, "events", ".tsv") for run in runs)
+
+
+def _films_without_events(found: Mapping[str, list[BidsRun]], films: Any) -> Any:
+    """Return what the runs of a task without events show, and warn of it."""
+    task = next(iter(found.values()))[0].value("task")
+    if films is None and not names_no_stimulus(task, ("rest", "resting state")):
+        films = "runs"
+    shown = "shows no film by the task's name" if films is None else "is a film"
+    warn_user(
+        f"No run of task {task!r} has an events file: every volume is a sample without "
+        f"a label, and each run {shown}. Name films with films=...; label=None agrees.",
+        UserWarning,
+    )
+    return films
 
 
 def _warn_of_events(left_out: Mapping[str, int], rules: EventRules) -> None:
