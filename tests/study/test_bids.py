@@ -131,6 +131,8 @@ def test_without_labels_every_volume_is_a_sample(dataset):
     assert loaded[0].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
     with pytest.raises(InputError, match="samples='blocks' needs events"):
         load_bids(dataset, label=None, samples="blocks")
+    with pytest.raises(InputError, match="samples='blocks' needs events, not films"):
+        load_bids(dataset, films="runs", samples="blocks")
 
 
 def test_blocks_are_the_means_of_the_volumes(untouched):
@@ -843,7 +845,7 @@ def test_rest_without_events_has_no_film(dataset):
         path.unlink()
     for path in sorted(dataset.rglob("*task-objects*")):
         path.rename(path.with_name(path.name.replace("task-objects", "task-rest")))
-    with pytest.warns(UserWarning, match="each run shows no film by the task's name"):
+    with pytest.warns(UserWarning, match="each run shows no film, by the task's name"):
         assert load_bids(dataset)[0].stimuli is None
 
 

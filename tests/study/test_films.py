@@ -96,8 +96,8 @@ def test_a_shift_is_interpolated_and_noise_of_the_clock_is_not():
 
 def test_odd_repetition_times_are_no_other_clock():
     onsets = np.arange(500) * 0.735
-    people = [Subject(i, course(onsets)[s:], onsets=onsets[s:]) for i, s in [(1, 0)]]
-    people.append(Subject(2, course(onsets)[200:], onsets=onsets[200:]))
+    parts = {"01": onsets, "02": onsets[200:]}
+    people = [Subject(id, course(own), onsets=own) for id, own in parts.items()]
     study = film_clock(Study(people), "runs")
     assert study[1].stimuli.tolist() == study[0].stimuli.tolist()[200:]
 
@@ -138,7 +138,8 @@ def test_people_with_gaps_fit_by_their_moments():
     study = film_clock(Study(people), "runs")
     model = GDM(3, graph="time").fit(study)
     assert not model.joined_by_row_
-    shared = [pd.DataFrame(f, s.times) for f, s in zip(model.transform(study), study)]
+    features = zip(model.transform(study), study, strict=True)
+    shared = [pd.DataFrame(own, subject.times) for own, subject in features]
     both = shared[0].index.intersection(shared[2].index)
     assert len(both) == 45
     assert np.corrcoef(shared[0].loc[both, 0], shared[2].loc[both, 0])[0, 1] > 0.7
@@ -161,7 +162,7 @@ def test_images_have_films_and_stay_lazy(tmp_path):
     expected = [np.interp(study["01"].times, np.arange(24) * 1.5, v) for v in voxels]
     assert study["01"].data().dtype == np.float32
     np.testing.assert_allclose(study["01"].data(), np.transpose(expected), rtol=1e-5)
-    with pytest.raises(InputError, match="stimuli=... or films"):
+    with pytest.raises(InputError, match=r"Give stimuli=.* or films="):
         load_nifti(files, mask=mask, films="runs", stimuli=[1] * 24)
 
 

@@ -64,16 +64,13 @@ def film_clock(study: Study, films: Any = None, *, t_r: float | None = None) -> 
 
     Examples
     --------
-    >>> fast, slow = np.arange(0, 8, 1.0), np.arange(0, 8, 2.0)
-    >>> people = [
-    ...     Subject("01", fast[:, None], onsets=fast),
-    ...     Subject("02", slow[:, None] + 1, onsets=slow),
-    ... ]
-    >>> study = film_clock(Study(people), {1: "Pieman"})  # warns: it resamples
+    >>> times = np.arange(0, 10, 2.5)
+    >>> people = [Subject(id, np.ones((4, 1)), onsets=times) for id in ("01", "02")]
+    >>> study = film_clock(Study(people), {1: ("Pieman", 60.0)})
     >>> study["01"].stimuli.tolist()
-    ['Pieman@0.00', 'Pieman@2.00', 'Pieman@4.00', 'Pieman@6.00']
-    >>> study["01"].data().ravel()
-    array([0., 2., 4., 6.])
+    ['Pieman@60.00', 'Pieman@62.50', 'Pieman@65.00', 'Pieman@67.50']
+    >>> study["02"].times
+    array([60. , 62.5, 65. , 67.5])
     """
     if films is not None:
         rows = _film_rows(study, films)
@@ -90,10 +87,10 @@ def repeated_moment(study: Study) -> str:
     """Name the first moment that a subject has twice; empty text if there is none."""
     for subject in study:
         first: dict[str, int] = {}
-        films = subject.films
-        for row in [] if films is None else np.flatnonzero(films != None):  # noqa: E711
-            id = subject.stimuli[row]  # type: ignore[index]
-            if first.setdefault(id, row) != row:
+        films: Any = () if subject.films is None else subject.films
+        for row, film in enumerate(films):
+            id = str(subject.stimuli[row])  # type: ignore[index]
+            if film is not None and first.setdefault(id, row) != row:
                 return (
                     f"Subject {subject.id!r} has the moment {id!r} twice, in samples "
                     f"{first[id]} and {row}. Give each showing of a film a name of its "
@@ -109,6 +106,8 @@ def _run_name(run: Any) -> str:
 
 def _film_rows(study: Study, films: Any) -> list[dict[str, Any]]:
     """Return what was shown when, a row per showing; checked."""
+    import pandas as pd
+
     known = {_run_name(run): run for run in study.run_ids or [1]}
     if isinstance(films, str) and films == "runs":
         return [
@@ -132,7 +131,7 @@ def _film_rows(study: Study, films: Any) -> list[dict[str, Any]]:
         )
     rows = []
     for number, given in enumerate(table, start=1):
-        cells = {k: v for k, v in given.items() if v is not None and v == v}  # no NaN
+        cells = {k: v for k, v in given.items() if pd.notna(v)}
         if not {"run", "film"} <= set(cells):
             raise InputError(
                 f"{where}: row {number} lacks a run or a film. Columns are run, film "
@@ -212,8 +211,9 @@ def _on_one_clock(
         step, first = list(steps.values())[longest], float(people[longest].min())
         if t_r is not None:
             step, first = t_r, 0.0
+        same_step = np.allclose(list(steps.values()), step, rtol=_SAME, atol=0)
         apart = np.diff(np.unique(np.concatenate(people)))
-        if not all(_lies_on(times, step, first) for times in people):
+        if not same_step or not all(_lies_on(t, step, first) for t in people):
             resampled[film] = t_r or max(steps.values())
         elif len(apart) and apart.min() < step / 2:
             snapped[film] = step, first
@@ -344,11 +344,10 @@ def _refuse_nothing_common(study: Study) -> None:
     for subject in study:
         if subject.stimuli is None:
             continue
-        own = set(subject.stimuli[~is_missing(subject.stimuli)].tolist())
-        if own & seen:
+        listed = subject.stimuli[~is_missing(subject.stimuli)].tolist()
+        if seen & set(listed):
             return
-        seen |= own
-        listed = subject.stimuli[~is_missing(subject.stimuli)]
+        seen.update(listed)
         ranges.append(f"subject {subject.id!r} has {listed[0]!r} to {listed[-1]!r}")
     if len(study) > 1:
         raise StudyError(

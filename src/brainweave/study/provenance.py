@@ -185,8 +185,8 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         )
     if record.get("film_clock"):
         steps = sorted(set(record["film_clock"].values()))
-        listed = ", ".join(f"{step:.4g}" for step in steps)
-        texts["film clock"] = f"interpolated to one sample every {listed} s"
+        every = ", ".join(f"{step:.4g}" for step in steps)
+        texts["film clock"] = f"interpolated to one sample every {every} s"
     texts |= _describe_alignment(record)
     return [(name, text) for name, text in texts.items() if text]
 

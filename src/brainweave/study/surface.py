@@ -434,7 +434,7 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
     return _GiftiHeader(len(shapes), shapes[0][0], structure)
 
 
-class _HeaderParser(GiftiImageParser):  # type: ignore[misc]
+class _HeaderParser(GiftiImageParser):
     """nibabel's parser of GIfTI, which leaves out the data."""
 
     def flush_chardata(self) -> None:

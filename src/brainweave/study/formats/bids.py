@@ -181,18 +181,13 @@ def load_bids(
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}
-    by_default = label == "trial_type" and samples == "volumes"
-    if by_default and not _any_events(dataset, files):
-        label, films = None, _films_without_events(files, films)
-    if label is not None:
-        files, without = _with_events(dataset, files)
-    elif samples != "volumes":
-        raise InputError(f"samples={samples!r} needs events: give label=...")
-    else:
+    if films is None and label is None and rules.moments:
+        films = "runs"
+    label, films = _choose_films(dataset, files, label, films, samples)
+    if label is None:
         sampling = replace(sampling, keep_rest=True)
-        films = "runs" if films is None and rules.moments else films
-    if films is not None and samples != "volumes":
-        raise InputError(f"films=... names volumes, but samples={samples!r}.")
+    else:
+        files, without = _with_events(dataset, files)
     spaces, mask_used = _find_spaces(dataset, files, mask)
     planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
     by_name: dict[str, Run] = {}
@@ -226,12 +221,10 @@ def load_bids(
     warn_of_runs(by_name)
     _warn_of_events(left_out, rules)
     every = {str(run) for own in planned.values() for run in own}
-    missing = {}
-    for id, own in planned.items():
-        lacking = sorted(every.difference(map(str, own)))
-        if lacking:
-            missing[id] = lacking
-            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    lacking = {i: sorted(every.difference(map(str, r))) for i, r in planned.items()}
+    missing = {id: names for id, names in lacking.items() if names}
+    for id, names in missing.items():
+        logger.info("Subject %s lacks the runs %s", id, ", ".join(names))
     first = next(iter(files.values()))[0]
     study = study_of_runs(
         Path(folder).resolve().name if name is None else name,
@@ -259,31 +252,43 @@ def load_bids(
         runs_without_events=without,
         left_out=dict(sorted(left_out.items())),
     )
-    if films is None and rules.moments:
-        problem = repeated_moment(study)
-        if problem:  # as of pictures, which are shown again
-            warn_user(f"{problem} Moments stay as they are.", UserWarning)
-            return study
-    return film_clock(study, films) if films is not None or rules.moments else study
+    return _clocked(study, films) if rules.moments or films is not None else study
 
 
-def _any_events(dataset: Dataset, found: Mapping[str, list[BidsRun]]) -> bool:
-    runs = (run for listed in found.values() for run in listed)
-    return any(inherited_files(dataset.raw, run, "events", ".tsv") for run in runs)
+def _clocked(study: Study, films: Any) -> Study:
+    """Put films on one clock, unless moments are shown again, as pictures are."""
+    problem = "" if films is not None else repeated_moment(study)
+    if problem:
+        warn_user(f"{problem} Moments stay as they are.", UserWarning)
+    return study if problem else film_clock(study, films)
 
 
-def _films_without_events(found: Mapping[str, list[BidsRun]], films: Any) -> Any:
-    """Return what the runs of a task without events show, and warn of it."""
-    task = next(iter(found.values()))[0].value("task")
-    if films is None and not names_no_stimulus(task, ("rest", "resting state")):
-        films = "runs"
-    shown = "shows no film by the task's name" if films is None else "is a film"
-    warn_user(
-        f"No run of task {task!r} has an events file: every volume is a sample without "
-        f"a label, and each run {shown}. Name films with films=...; label=None agrees.",
-        UserWarning,
-    )
-    return films
+def _choose_films(
+    dataset: Dataset,
+    found: Mapping[str, list[BidsRun]],
+    label: str | None,
+    films: Any,
+    samples: str,
+) -> tuple[str | None, Any]:
+    """Return the column of labels, if there are events to read, and what runs show."""
+    runs = [run for listed in found.values() for run in listed]
+    if label == "trial_type" and samples == "volumes":
+        tables = (inherited_files(dataset.raw, r, "events", ".tsv") for r in runs)
+        if not any(tables):
+            label, task = None, runs[0].value("task")
+            is_rest = names_no_stimulus(task, ("rest", "resting state"))
+            films = "runs" if films is None and not is_rest else films
+            shown = "is a film" if films else "shows no film, by the task's name"
+            warn_user(
+                f"No run of task {task!r} has an events file: every volume is a sample "
+                f"without a label, and each run {shown}. Use label=None to agree, "
+                "films=... to name films.",
+                UserWarning,
+            )
+    if samples != "volumes" and (label is None or films is not None):
+        needs = "events: give label=..." if label is None else "events, not films=..."
+        raise InputError(f"samples={samples!r} needs {needs}")
+    return label, films
 
 
 def _warn_of_events(left_out: Mapping[str, int], rules: EventRules) -> None:
