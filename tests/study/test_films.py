@@ -5,10 +5,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from brainweave import GDM, load_nifti
+from brainweave import (
+    GDM,
+    load_bids,
+    load_nifti,
+    load_study,
+    match_samples,
+    simulate_study,
+)
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import Cleaning, Study, Subject, film_clock
+from brainweave.study import (
+    Cleaning,
+    SimulationSettings,
+    Study,
+    Subject,
+    film_clock,
+)
 from brainweave.study.provenance import describe_record
+
+MASK = nib.Nifti1Image(np.ones((2, 2, 1), np.uint8), np.eye(4))
 
 
 def course(times):
@@ -146,7 +161,6 @@ def test_people_with_gaps_fit_by_their_moments():
 
 
 def test_images_have_films_and_stay_lazy(tmp_path):
-    mask = nib.Nifti1Image(np.ones((2, 2, 1), np.uint8), np.eye(4))
     files, values = {}, {}
     for id, n, t_r in (("01", 24, 1.5), ("02", 18, 2.0)):
         values[id] = np.random.default_rng(n).normal(size=(2, 2, 1, n))
@@ -155,7 +169,7 @@ def test_images_have_films_and_stay_lazy(tmp_path):
         files[id].header.set_xyzt_units("mm", "sec")
     plain = Cleaning(high_pass=None)
     with pytest.warns(UserWarning, match="interpolated"):
-        study = load_nifti(files, mask=mask, films={1: "Pieman"}, cleaning=plain)
+        study = load_nifti(files, mask=MASK, films={1: "Pieman"}, cleaning=plain)
     assert study["01"].is_lazy
     assert study["01"].stimuli[1] == "Pieman@2.00"
     voxels = values["01"].reshape(4, 24)
@@ -163,7 +177,7 @@ def test_images_have_films_and_stay_lazy(tmp_path):
     assert study["01"].data().dtype == np.float32
     np.testing.assert_allclose(study["01"].data(), np.transpose(expected), rtol=1e-5)
     with pytest.raises(InputError, match=r"Give stimuli=.* or films="):
-        load_nifti(files, mask=mask, films="runs", stimuli=[1] * 24)
+        load_nifti(files, mask=MASK, films="runs", stimuli=[1] * 24)
 
 
 @pytest.mark.parametrize(
@@ -214,3 +228,43 @@ def test_times_must_be_known():
         film_clock(study, "runs")
     with pytest.raises(TypeError, match="films must be"):
         film_clock(study, 3)
+
+
+def test_a_simulated_film_has_gaps_and_is_read_without_events(tmp_path):
+    options = {"n_subjects": 3, "n_voxels": 60, "n_runs": 2, "design": "movie"}
+    options |= {"categories": 3, "settings": SimulationSettings(keep_rest=True)}
+    whole = simulate_study(**options)
+    study = simulate_study(**options, missing_parts=2)
+    counts = [subject.n_samples for subject in study]
+    full = whole[0].n_samples
+    assert counts == [full, full - 2 * (full // 6), full - 2 * (full // 6)]
+    folder = study.to_bids(tmp_path / "out", raw=False, events=False)
+    assert not list(folder.rglob("*events.tsv"))
+    chosen = {"confounds": None, "scrub": 0.5, "cleaning": Cleaning(high_pass=None)}
+    loaded = load_bids(folder, label=None, films={1: "A", 2: ("A", 200.0)}, **chosen)
+    for own, simulated in zip(loaded, study, strict=True):
+        assert own.stimuli[0] == f"A@{own.onsets[0]:.2f}"
+        expected = simulated.onsets + 200.0 * (simulated.runs == 2)
+        np.testing.assert_array_equal(own.times, expected)
+        np.testing.assert_allclose(own.data(), simulated.data(), rtol=1e-6)
+        lost = np.diff(own.times[own.runs == 1]).max()
+        assert (lost > 10) == (own.id != "01")
+
+
+def test_a_column_of_a_table_holds_the_moments(tmp_path):
+    nib.save(MASK, tmp_path / "mask.nii.gz")
+    rows = ["subject\tstimulus"]
+    for id, shift in (("01", 0), ("02", 4)):
+        values = np.random.default_rng(shift).normal(size=(2, 2, 1, 6))
+        nib.save(nib.Nifti1Image(values, np.eye(4)), tmp_path / f"sub-{id}.nii.gz")
+        rows += [f"sub-{id}\tfilm@{2 * t + shift}" for t in range(6)]
+    (tmp_path / "ids.tsv").write_text("\n".join(rows) + "\n")
+    study = load_study(
+        sorted(tmp_path.glob("sub-*")),
+        labels=tmp_path / "ids.tsv",
+        mask=tmp_path / "mask.nii.gz",
+    )
+    assert study["02"].times.tolist() == [4, 6, 8, 10, 12, 14]
+    assert study["02"].labels is None
+    kept = match_samples(study, [s.stimuli for s in study], "intersect").kept
+    assert [rows.tolist() for rows in kept] == [[2, 3, 4, 5], [0, 1, 2, 3]]

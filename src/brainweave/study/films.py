@@ -83,6 +83,18 @@ def film_clock(study: Study, films: Any = None, *, t_r: float | None = None) -> 
     return study
 
 
+def clocked(study: Study, films: Any = None) -> Study:
+    """Put a study that was read on one clock, if it shows films."""
+    if films is None:
+        if all(subject.films is None for subject in study):
+            return study
+        problem = repeated_moment(study)
+        if problem:  # stimuli may be shown again
+            warn_user(f"{problem} Moments stay as they are.", UserWarning)
+            return study
+    return film_clock(study, films)
+
+
 def repeated_moment(study: Study) -> str:
     """Name the first moment that a subject has twice; empty text if there is none."""
     for subject in study:

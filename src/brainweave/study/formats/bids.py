@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.validation import check_list_option, check_option
-from brainweave.study.films import film_clock, repeated_moment
+from brainweave.study.films import clocked
 from brainweave.study.formats.events import (
     NOT_STIMULI,
     SAMPLES,
@@ -252,15 +252,7 @@ def load_bids(
         runs_without_events=without,
         left_out=dict(sorted(left_out.items())),
     )
-    return _clocked(study, films) if rules.moments or films is not None else study
-
-
-def _clocked(study: Study, films: Any) -> Study:
-    """Put films on one clock, unless moments are shown again, as pictures are."""
-    problem = "" if films is not None else repeated_moment(study)
-    if problem:
-        warn_user(f"{problem} Moments stay as they are.", UserWarning)
-    return study if problem else film_clock(study, films)
+    return clocked(study, films)
 
 
 def _choose_films(

@@ -7,7 +7,7 @@ from typing import Any
 from nibabel.spatialimages import SpatialImage
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.films import film_clock
+from brainweave.study.films import clocked
 from brainweave.study.formats.events import check_tr
 from brainweave.study.formats.runs import (
     Cleaning,
@@ -253,4 +253,4 @@ def _make_study(
         {**settings, **as_given},
         labels=known,
     )
-    return study if films is None else film_clock(study, films)
+    return clocked(study, films)
