@@ -832,7 +832,8 @@ def test_a_task_without_events_is_a_film(dataset):
     assert loaded["02"].labels is None
     assert loaded["02"].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
     assert set(loaded["02"].films) == {"run-1", "run-2"}
-    quiet = load_bids(dataset, label=None, films="runs")
+    assert "single volumes" in dict(describe_record(loaded.record)).values()
+    quiet = load_bids(dataset, films="runs")
     np.testing.assert_array_equal(quiet[1].stimuli, loaded[1].stimuli)
     np.testing.assert_array_equal(quiet[1].data(), loaded[1].data())
     alone = load_bids(dataset, label=None, films="runs", subjects=["02"])

@@ -116,9 +116,9 @@ def load_bids(
         squares separate).
     label : str or None, default="trial_type"
         Column of the events that holds the category. None: no events are needed, and
-        every volume is a sample without a label. So it is, with a warning, if no run
-        has an events file; runs are then films (``films="runs"``), unless the task is
-        rest.
+        every volume is a sample without a label. So it is if no run has an events
+        file; runs are then films, with a warning, unless `films` says so or the task
+        is rest.
     stimulus : str, optional
         Column of the events that holds the stimulus id, such as ``"stim_file"``.
         ``EventRules(moments=True)`` adds the seconds since it began.
@@ -268,13 +268,14 @@ def _choose_films(
         tables = (inherited_files(dataset.raw, r, "events", ".tsv") for r in runs)
         if not any(tables):
             label, task = None, runs[0].value("task")
+        if label is None and films is None:
             is_rest = names_no_stimulus(task, ("rest", "resting state"))
-            films = "runs" if films is None and not is_rest else films
-            shown = "is a film" if films else "shows no film, by the task's name"
+            films = None if is_rest else "runs"
+            shown = "shows no film, by the task's name" if is_rest else "is a film"
             warn_user(
                 f"No run of task {task!r} has an events file: every volume is a sample "
-                f"without a label, and each run {shown}. Use label=None to agree, "
-                "films=... to name films.",
+                f"without a label, and each run {shown}. Agree, or name the films, "
+                'with films="runs" or a table; label=None is for no films.',
                 UserWarning,
             )
     if samples != "volumes" and (label is None or films is not None):
