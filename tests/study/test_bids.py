@@ -131,6 +131,8 @@ def test_without_labels_every_volume_is_a_sample(dataset):
     assert loaded[0].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
     with pytest.raises(InputError, match="samples='blocks' needs events"):
         load_bids(dataset, label=None, samples="blocks")
+    with pytest.raises(InputError, match="samples='blocks' needs events, not films"):
+        load_bids(dataset, films="runs", samples="blocks")
 
 
 def test_blocks_are_the_means_of_the_volumes(untouched):
@@ -822,6 +824,32 @@ def test_an_open_dataset_stands_for_its_folder(untouched):
     assert load_bids(dataset).ids == ["01", "02", "03"]
 
 
+def test_a_task_without_events_is_a_film(dataset):
+    for path in dataset.rglob("*_events.tsv"):
+        path.unlink()
+    with pytest.warns(UserWarning, match=r"No run of task 'objects' .* is a film"):
+        loaded = load_bids(dataset)
+    assert loaded["02"].labels is None
+    assert loaded["02"].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
+    assert set(loaded["02"].films) == {"run-1", "run-2"}
+    assert "single volumes" in dict(describe_record(loaded.record)).values()
+    quiet = load_bids(dataset, films="runs")
+    np.testing.assert_array_equal(quiet[1].stimuli, loaded[1].stimuli)
+    np.testing.assert_array_equal(quiet[1].data(), loaded[1].data())
+    alone = load_bids(dataset, label=None, films="runs", subjects=["02"])
+    np.testing.assert_array_equal(alone[0].stimuli, loaded[1].stimuli)
+    assert load_bids(dataset, label=None)[0].stimuli is None
+
+
+def test_rest_without_events_has_no_film(dataset):
+    for path in sorted(dataset.rglob("*_events.tsv")):
+        path.unlink()
+    for path in sorted(dataset.rglob("*task-objects*")):
+        path.rename(path.with_name(path.name.replace("task-objects", "task-rest")))
+    with pytest.warns(UserWarning, match="each run shows no film, by the task's name"):
+        assert load_bids(dataset)[0].stimuli is None
+
+
 def test_runs_without_any_events_name_the_way_out(dataset):
     for path in dataset.rglob("*_events.tsv"):
         path.unlink()
@@ -829,7 +857,7 @@ def test_runs_without_any_events_name_the_way_out(dataset):
         pytest.warns(UserWarning, match="no events file and is left out"),
         pytest.raises(StudyError, match=r"No run .* has an events .*label=None"),
     ):
-        load_bids(dataset)
+        load_bids(dataset, label="stim_file")
 
 
 def test_files_that_are_no_magnitude_image_of_a_subject_are_passed_over(dataset):

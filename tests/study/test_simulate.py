@@ -274,12 +274,12 @@ def test_weights_go_back_to_the_brain():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_subjects": 0}, "n_subjects=0 must be positive"),
+        ({"n_subjects": 0}, "n_subjects of .* must be > 0, got 0"),
         ({"categories": 0}, "at least one"),
         ({"categories": ["a", "a"]}, "must be different names"),
         ({"design": "rest"}, "design of simulate_study must be one of 'blocks'"),
         ({"missing_samples": 1.0}, "must be in \\[0, 1\\)"),
-        ({"signal": -1}, "signal=-1 must not be negative"),
+        ({"signal": -1}, "signal of .* must be >= 0, got -1"),
         ({"n_voxels": [100]}, "lists 1 counts for 3 subjects"),
         ({"n_voxels": (300, 200)}, "must be \\(least, most\\)"),
         ({"n_voxels": 0}, "every subject needs a voxel"),
@@ -287,9 +287,9 @@ def test_weights_go_back_to_the_brain():
         ({"missing_runs": {"9": [1]}}, r"\['9'\] is \[1\]; the subjects are 01, 02"),
         ({"missing_runs": {"01": [1, 2]}}, "lacks some, not all"),
         ({"missing_categories": {"01": ["dog"]}}, r"is \['dog'\].* lacks some"),
-        ({"n_runs": 0}, "n_runs=0 must be positive"),
-        ({"repetitions": 0}, "repetitions=0 must be positive"),
-        ({"n_samples": 0}, "n_samples=0 must be positive"),
+        ({"n_runs": 0}, "n_runs of .* must be > 0, got 0"),
+        ({"repetitions": 0}, "repetitions of .* must be > 0, got 0"),
+        ({"n_samples": 0}, "n_samples of .* must be > 0, got 0"),
         ({"missing_runs": 1, "n_runs": 1}, "would leave subjects with nothing"),
         ({"design": "events", "n_samples": 50}, "set n_runs and repetitions"),
     ],
@@ -302,9 +302,9 @@ def test_impossible_studies_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tr": 0}, "tr=0 must be positive"),
-        ({"duration": -1.0}, "duration=-1.0 must be positive"),
-        ({"local_noise": -1}, "local_noise=-1 must not be negative"),
+        ({"tr": 0}, "tr of .* must be > 0, got 0"),
+        ({"duration": -1.0}, "duration of .* must be > 0, got -1.0"),
+        ({"local_noise": -1}, "local_noise of .* must be >= 0, got -1"),
         ({"gap": (3.0, 1.0)}, "must be \\(least, most\\)"),
     ],
 )

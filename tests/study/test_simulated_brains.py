@@ -93,9 +93,9 @@ def test_the_artefact_is_at_one_place_at_times_of_a_subjects_own():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"own_topography": 1.2}, "own_topography=1.2 .* is a share"),
-        ({"voxel_mm": 0}, "voxel_mm=0 .* must be positive"),
-        ({"signal": -1}, "signal=-1 .* negative"),
+        ({"own_topography": 1.2}, "own_topography of simulate_brains .*got 1.2"),
+        ({"voxel_mm": 0}, "voxel_mm of .* > 0, got 0"),
+        ({"signal": -1}, "signal of .* >= 0, got -1"),
         ({"films": [["a"]]}, "films has 1 lists for 2 subjects"),
     ],
 )

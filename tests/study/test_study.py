@@ -413,3 +413,15 @@ def test_masked_labels_are_missing_and_lists_are_samples():
     assert subject.n_voxels == 2
     with pytest.raises(TypeError, match="must be an array, or have a shape and read"):
         Subject("a", object())
+
+
+def test_moments_of_films_are_split():
+    ids = ["a film@2.50", None, "x@y@0", "picture.png", "b@-1.25"]
+    subject = Subject("01", np.zeros((5, 2)), stimuli=ids)
+    assert subject.films.tolist() == ["a film", None, "x@y", None, "b"]
+    np.testing.assert_array_equal(subject.times, [2.5, np.nan, 0, np.nan, -1.25])
+    plain = Subject("01", np.zeros((2, 2)), stimuli=["picture.png", "cat@home"])
+    assert plain.films is None
+    assert plain.times is None
+    assert Subject("01", np.zeros((2, 2)), stimuli=[1, 2]).films is None
+    assert Subject("01", np.zeros((2, 2))).times is None

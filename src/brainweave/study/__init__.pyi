@@ -1,5 +1,6 @@
 """The names of this package and their homes."""
 
+from .films import film_clock as film_clock
 from .formats.bids import load_bids as load_bids
 from .formats.bids_writer import write_bids as write_bids
 from .formats.events import EventRules as EventRules

@@ -146,7 +146,8 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         when = f"{settings.get('hrf_delay', 0):g} s after the stimulus"
         if str(samples).startswith("trials"):
             when = "Glover's response"
-        texts["samples"] = f"{_SAMPLES.get(samples, samples)}, {when}"
+        named = settings.get("label", "") is not None  # else there is no stimulus
+        texts["samples"] = _SAMPLES.get(samples, samples) + f", {when}" * named
     if settings.get("label") is not None:
         texts["labels"] = f"column {settings['label']}"
     elif "label" in settings or "labels" in settings:
@@ -183,8 +184,18 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
             f"sub-{id}: {', '.join(map(str, names))}"
             for id, names in (record.get(what) or {}).items()
         )
-    texts |= _describe_alignment(record)
+    texts |= _describe_films(record, settings) | _describe_alignment(record)
     return [(name, text) for name, text in texts.items() if text]
+
+
+def _describe_films(record: Record, settings: Record) -> dict[str, str]:
+    films = str(settings.get("films") or "")
+    texts = {"films": "one per run" if films == "runs" else films}
+    steps = sorted(set((record.get("film_clock") or {}).values()))
+    if steps:
+        listed = ", ".join(f"{step:.4g}" for step in steps)
+        texts["film clock"] = f"interpolated to one sample every {listed} s"
+    return texts
 
 
 def _describe_alignment(record: Record) -> dict[str, str]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_number
 from brainweave.study.simulation import autoregressive_noise, smooth_fields
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
@@ -120,14 +121,14 @@ def simulate_brains(
     """
     grid = tuple(int(n) for n in shape)
     seen = _films_of(films, n_subjects)
-    _check(
-        positive={"voxel_mm": voxel_mm, "smoothness_mm": smoothness_mm},
-        shares={"own_topography": own_topography, "missing": missing},
-        sizes={
-            **{"signal": signal, "artefact": artefact, "noise_ar": noise_ar},
-            "misregistration_mm": misregistration_mm,
-        },
-    )
+    for interval, sizes in (
+        ("(0, inf]", {"voxel_mm": voxel_mm, "smoothness_mm": smoothness_mm}),
+        ("[0, 1]", {"own_topography": own_topography, "missing": missing}),
+        ("[0, inf]", {"signal": signal, "artefact": artefact, "noise_ar": noise_ar}),
+        ("[0, inf]", {"misregistration_mm": misregistration_mm}),
+    ):
+        for name, value in sizes.items():
+            check_number(name, value, interval, owner="simulate_brains")
 
     def stream(*purpose: int) -> np.random.Generator:
         return np.random.default_rng([random_state, *purpose])
@@ -202,20 +203,6 @@ def _films_of(films: Any, n_subjects: int) -> list[list[str]]:
             "a list of one film at least, or one list for all."
         )
     return [list(own) for own in each]
-
-
-def _check(
-    positive: dict[str, float], shares: dict[str, float], sizes: dict[str, float]
-) -> None:
-    for name, value in positive.items():
-        if not value > 0:
-            raise InputError(f"{name}={value} of simulate_brains must be positive.")
-    for name, value in {**shares, **sizes}.items():
-        if not value >= 0:
-            raise InputError(f"{name}={value} of simulate_brains is negative.")
-    for name, value in shares.items():
-        if value > 1:
-            raise InputError(f"{name}={value} of simulate_brains is a share, up to 1.")
 
 
 def _radius(shape: tuple[int, ...]) -> NDArray[np.float64]:

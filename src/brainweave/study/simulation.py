@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_list_option, check_option
+from brainweave._core.validation import check_list_option, check_number, check_option
 from brainweave.study.formats.events import (
     EventRules,
     Events,
@@ -112,17 +112,10 @@ class SimulationSettings:
     def __post_init__(self) -> None:
         if self.gap is not None and not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
-        _check_positive(duration=self.duration, tr=self.tr, n_shared=self.n_shared)
         for name, value in vars(self).items():
-            if isinstance(value, int | float) and not value >= 0:
-                raise InputError(f"{name}={value} must not be negative.")
-
-
-def _check_positive(**settings: float | None) -> None:
-    """Refuse settings that are not above zero; None stands for a default."""
-    for name, value in settings.items():
-        if value is not None and not value > 0:
-            raise InputError(f"{name}={value} must be positive.")
+            if value is not None and name not in ("gap", "keep_rest"):
+                above = "(" if name in ("duration", "tr", "n_shared") else "["
+                check_number(name, value, f"{above}0, inf]", owner="SimulationSettings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,6 +308,7 @@ class Simulation:
     voxel_counts: tuple[int, ...]
     own_sequence: bool
     missing_samples: float
+    missing_parts: int
     missing_runs: tuple[tuple[int, ...], ...]
     missing_categories: tuple[tuple[str, ...], ...]
 
@@ -419,6 +413,11 @@ class Simulation:
         order = self._stream(_MISSING, subject).permutation(len(lost))
         lost[order[: round(self.missing_samples * len(lost))]] = True
         parts = np.split(lost, ends[:-1])
+        if subject >= len(self.ids) - self.missing_parts:
+            rng = self._stream(_MISSING, subject, 1)
+            for part in parts:
+                start = int(rng.integers(len(part) - len(part) // 3 + 1))
+                part[start : start + len(part) // 3] = True
         return [rows[part] for rows, part in zip(found, parts, strict=True)]
 
     def _plan(
@@ -579,6 +578,7 @@ def simulate_study(
     n_voxels: int | tuple[int, int] | Sequence[int] = (1200, 1800),
     own_sequence: bool | None = None,
     missing_samples: float = 0.0,
+    missing_parts: int = 0,
     missing_runs: int | Mapping[str, Sequence[int]] = 0,
     missing_categories: int | Mapping[str, Sequence[str]] = 0,
     signal: float = 2.5,
@@ -625,6 +625,9 @@ def simulate_study(
         except for a movie.
     missing_samples : float, default=0.0
         Share of samples that each subject lacks, chosen at random.
+    missing_parts : int, default=0
+        Number of subjects, the last ones, who lack a third of each run: a stretch
+        somewhere, as of a film that they did not see whole.
     missing_runs : int or mapping of subject id to run numbers, default=0
         Number of subjects that lack one run, or the missing runs of each subject.
     missing_categories : int or mapping of subject id to category names, default=0
@@ -657,16 +660,15 @@ def simulate_study(
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
     settings = settings or SimulationSettings()
-    _check_positive(
-        n_subjects=n_subjects,
-        n_runs=n_runs,
-        n_samples=n_samples,
-        repetitions=repetitions,
+    counts = {"n_runs": n_runs, "n_samples": n_samples, "repetitions": repetitions}
+    for name, count in {"n_subjects": n_subjects, **counts}.items():
+        if count is not None:
+            check_number(name, count, "(0, inf]", owner="simulate_study")
+    check_number("signal", signal, "[0, inf]", owner="simulate_study")
+    check_number("missing_samples", missing_samples, "[0, 1)", owner="simulate_study")
+    check_number(
+        "missing_parts", missing_parts, f"[0, {n_subjects}]", owner="simulate_study"
     )
-    if not signal >= 0:
-        raise InputError(f"signal={signal} must not be negative.")
-    if not 0 <= missing_samples < 1:
-        raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
     if n_samples is not None and design == "events":
         raise InputError(
             'n_samples counts the volumes of blocks or scenes; with design="events", '
@@ -696,6 +698,7 @@ def simulate_study(
         voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
         own_sequence=design != "movie" if own_sequence is None else own_sequence,
         missing_samples=missing_samples,
+        missing_parts=missing_parts,
         missing_runs=_missing_by_subject("missing_runs", missing_runs, runs, ids),
         missing_categories=_missing_by_subject(
             "missing_categories", missing_categories, names, ids

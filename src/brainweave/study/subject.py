@@ -7,6 +7,7 @@ dtype from a header and reads everything in one go.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +22,7 @@ from brainweave._core.validation import check_numbers, check_option, refuse_othe
 _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
 ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
+_MOMENT = re.compile(r"(.+)@(-?\d+(?:\.\d+)?)", re.DOTALL)  # of a film, in seconds
 
 # An ndarray, a memory map, a source, or anything 2-D that is sliced by columns.
 Samples: TypeAlias = Any
@@ -136,6 +138,8 @@ class Subject:
         Time of each sample in its run, in seconds.
     stimuli : array-like of str or int, optional
         Identity of what was shown, finer than the category; missing as in `labels`.
+        A moment of a film is ``"<film>@<seconds>"``, such as ``"film@12.50"``: samples
+        with equal ids show the same moment. See :attr:`films` and :attr:`times`.
     aligned : array-like of bool, optional
         True where a sample took part, through its labels or ids, in the alignment that
         made these features. Scoring such samples would be circular: on pure noise they
@@ -208,6 +212,21 @@ class Subject:
     def run_ids(self) -> list[Any]:
         """The runs that occur, sorted."""
         return [] if self.runs is None else sort_labels(self.runs.tolist())
+
+    @property
+    def films(self) -> NDArray[Any] | None:
+        """Film of each sample, None where none is; no array if no stimulus is a moment.
+
+        Of the stimulus ``"film@12.50"``, the film is ``"film"``.
+        """
+        moments = split_moments(self.stimuli)
+        return None if moments is None else moments[0]
+
+    @property
+    def times(self) -> NDArray[np.float64] | None:
+        """Seconds into the film of each sample, NaN where none is; see `films`."""
+        moments = split_moments(self.stimuli)
+        return None if moments is None else moments[1]
 
     @property
     def n_unlabelled(self) -> int:
@@ -339,6 +358,24 @@ class Subject:
             raise InputError(
                 f"{owner} must be numbers, in seconds; got {array[0]!r}."
             ) from None
+
+
+def moment(film: Any, seconds: float) -> str:
+    """Return the id of a moment of a film; time has a resolution of 10 ms."""
+    return f"{film}@{seconds + 0.0:.2f}"
+
+
+def split_moments(
+    stimuli: NDArray[Any] | None,
+) -> tuple[NDArray[Any], NDArray[np.float64]] | None:
+    """Return film and seconds of ids that are moments, None if no id is one."""
+    if stimuli is None or stimuli.dtype.kind not in "UO":
+        return None
+    found = [_MOMENT.fullmatch(s) if isinstance(s, str) else None for s in stimuli]
+    if not any(found):
+        return None
+    films = object_array([None if m is None else m[1] for m in found])
+    return films, np.array([np.nan if m is None else float(m[2]) for m in found])
 
 
 def subject_entry(what: str, values: Any, id: str) -> Any:

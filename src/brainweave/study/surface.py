@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -13,6 +12,7 @@ from xml.parsers import expat
 
 import nibabel as nib
 import numpy as np
+from nibabel.gifti.parse_gifti_fast import GiftiImageParser
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import StudyError
@@ -434,11 +434,17 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
     """Read what a functional GIfTI holds, without decoding its data."""
     if isinstance(image, str | PathLike):
         opener = gzip.open if str(image).endswith(".gz") else open
+        parser = _HeaderParser()
         with _reading_xml(image), opener(image, "rb") as file:
-            shapes, structure = _scan_gifti(file)
+            parser.parse(fptr=file)
+        arrays, meta = parser.img.darrays, parser.img.meta
+        shapes = [tuple(array.dims) for array in arrays]
     else:
-        shapes = [array.data.shape for array in image.darrays]
-        structure = image.meta.get(_STRUCTURE, "")
+        arrays, meta = image.darrays, image.meta
+        shapes = [array.data.shape for array in arrays]
+    shapes = [shape[:1] if shape[1:] == (1,) else shape for shape in shapes]
+    named = (m.get(_STRUCTURE) for m in (meta, *(array.meta for array in arrays)))
+    structure = next(filter(None, named), "")
     if len(shapes) == 1 and len(shapes[0]) == 2:
         return _GiftiHeader(shapes[0][1], shapes[0][0], structure)
     if not shapes or len(set(shapes)) != 1 or len(shapes[0]) != 1:
@@ -450,29 +456,14 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
     return _GiftiHeader(len(shapes), shapes[0][0], structure)
 
 
-def _scan_gifti(file: Any) -> tuple[list[tuple[int, ...]], str]:
-    """Return the shapes of the data arrays, and the structure that the XML names."""
-    shapes: list[tuple[int, ...]] = []
-    words: list[str] = []  # names and values of the metadata, in turn
-    text: list[str] = []
-    parser = expat.ParserCreate()
+class _HeaderParser(GiftiImageParser):
+    """nibabel's parser of GIfTI, which leaves out the data."""
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        text.clear()
-        parser.CharacterDataHandler = text.append if tag in ("Name", "Value") else None
-        if tag == "DataArray":
-            n_dimensions = int(attributes["Dimensionality"])
-            shape = tuple(int(attributes[f"Dim{d}"]) for d in range(n_dimensions))
-            shapes.append(shape[:1] if shape[1:] == (1,) else shape)
-
-    def end(tag: str) -> None:
-        if tag in ("Name", "Value"):
-            words.append("".join(text).strip())
-
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.ParseFile(file)
-    named = (value for name, value in pairwise(words) if name == _STRUCTURE and value)
-    return shapes, next(named, "")
+    def flush_chardata(self) -> None:
+        if self.write_to == "Data":
+            self._char_blocks = None
+        else:
+            super().flush_chardata()
 
 
 @contextmanager

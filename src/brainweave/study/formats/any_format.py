@@ -51,7 +51,8 @@ def load_study(
         Ids of the subjects to read, with or without ``sub-``; by default all.
     labels : path, optional
         Labels of samples, for formats that have none: a ``.tsv`` table with columns
-        ``label`` and, if subjects differ, ``subject``; or a ``.mat`` file for MATLAB.
+        ``label`` or ``stimulus`` (ids, such as ``film@12.50``) or both and, if subjects
+        differ, ``subject``; or a ``.mat`` file for MATLAB.
     name : str, optional
         Name of the study.
     **options
@@ -81,7 +82,8 @@ def load_study(
     if kind == "study":
         return _open_study(source, given)
     if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
-        given["labels"] = _read_labels(Path(labels))
+        del given["labels"]
+        given |= _read_labels(Path(labels))
     loader = getattr(brainweave, f"load_{kind}")
     known = option_names(loader)[1:]
     if kind in IMAGES:
@@ -191,15 +193,22 @@ def _open_study(folder: Path, options: dict[str, Any]) -> Study:
     return study
 
 
-def _read_labels(path: Path) -> Any:
-    """Read a table with columns label and, if subjects differ, subject."""
+def _read_labels(path: Path) -> dict[str, Any]:
+    """Read a table with columns label, stimulus and, if subjects differ, subject."""
     if not path.is_file():
         raise InputError(f"There is no file {str(path)!r} with labels.")
     table = read_table(path, dtype=str, keep_default_na=False)
-    if not len(table) or "label" not in table:
-        raise InputError(f"{str(path)!r} must be a .tsv table with a column 'label'.")
+    columns = {"labels": "label", "stimuli": "stimulus"}
+    columns = {what: column for what, column in columns.items() if column in table}
+    if not len(table) or not columns:
+        raise InputError(
+            f"{str(path)!r} must be a .tsv table with a column 'label' or 'stimulus'."
+        )
     table = table.fillna("")  # of rows that end early
     if "subject" not in table:
-        return table["label"].tolist()
+        return {what: table[column].tolist() for what, column in columns.items()}
     groups = table.groupby(table["subject"].str.removeprefix("sub-"), sort=False)
-    return {id: labels.tolist() for id, labels in groups["label"]}
+    return {
+        what: {id: values.tolist() for id, values in groups[column]}
+        for what, column in columns.items()
+    }

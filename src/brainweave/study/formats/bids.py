@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.validation import check_list_option, check_option
+from brainweave.study.films import clocked
 from brainweave.study.formats.events import (
     NOT_STIMULI,
     SAMPLES,
@@ -39,6 +40,7 @@ from brainweave.study.formats.runs import (
     study_of_runs,
     warn_of_runs,
 )
+from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
@@ -75,6 +77,7 @@ def load_bids(
     samples: str = "volumes",
     label: str | None = "trial_type",
     stimulus: str | None = None,
+    films: Any = None,
     confounds: Any = "auto",
     scrub: float | None = None,
     events: EventRules | None = None,
@@ -113,9 +116,15 @@ def load_bids(
         squares separate).
     label : str or None, default="trial_type"
         Column of the events that holds the category. None: no events are needed, and
-        every volume is a sample without a label.
+        every volume is a sample without a label. So it is if no run has an events
+        file; runs are then films, with a warning, unless `films` says so or the task
+        is rest.
     stimulus : str, optional
         Column of the events that holds the stimulus id, such as ``"stim_file"``.
+        ``EventRules(moments=True)`` adds the seconds since it began.
+    films : "runs", mapping, DataFrame or path, optional
+        The film that each run shows, for ids by its clock: see
+        :func:`brainweave.study.film_clock`.
     confounds : "auto", str, tuple, list or None, default="auto"
         What to remove: one of nilearn's strategies (``"simple"``, ``"scrubbing"``,
         ``"compcor"``, ``"ica_aroma"``), a tuple of its components, or a list of
@@ -159,10 +168,6 @@ def load_bids(
     cleaning = cleaning or Cleaning()
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
-    if label is None:
-        if samples != "volumes":
-            raise InputError(f"samples={samples!r} needs events: give label=...")
-        sampling = replace(sampling, keep_rest=True)
     dataset = open_dataset(folder, derivatives)
     files = find_runs(
         dataset,
@@ -176,7 +181,12 @@ def load_bids(
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}
-    if label is not None:
+    if films is None and label is None and rules.moments:
+        films = "runs"
+    label, films = _choose_films(dataset, files, label, films, samples)
+    if label is None:
+        sampling = replace(sampling, keep_rest=True)
+    else:
         files, without = _with_events(dataset, files)
     spaces, mask_used = _find_spaces(dataset, files, mask)
     planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
@@ -211,12 +221,10 @@ def load_bids(
     warn_of_runs(by_name)
     _warn_of_events(left_out, rules)
     every = {str(run) for own in planned.values() for run in own}
-    missing = {}
-    for id, own in planned.items():
-        lacking = sorted(every.difference(map(str, own)))
-        if lacking:
-            missing[id] = lacking
-            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    lacking = {i: sorted(every.difference(map(str, r))) for i, r in planned.items()}
+    missing = {id: names for id, names in lacking.items() if names}
+    for id, names in missing.items():
+        logger.info("Subject %s lacks the runs %s", id, ", ".join(names))
     first = next(iter(files.values()))[0]
     study = study_of_runs(
         Path(folder).resolve().name if name is None else name,
@@ -232,6 +240,7 @@ def load_bids(
             "confounds": confounds,
             "mask": mask_used,
             "label": label,
+            "films": films if films is None or isinstance(films, str) else AS_GIVEN,
             "scrub": scrub,
             **asdict(rules),
             **asdict(sampling),
@@ -243,16 +252,36 @@ def load_bids(
         runs_without_events=without,
         left_out=dict(sorted(left_out.items())),
     )
-    if label is None and rules.moments:  # a moment is a run and the time in it
-        return study.map(
-            lambda subject: subject._replace(
-                stimuli=[
-                    f"run-{run}@{time:.2f}"
-                    for run, time in zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
-                ]
+    return clocked(study, films)
+
+
+def _choose_films(
+    dataset: Dataset,
+    found: Mapping[str, list[BidsRun]],
+    label: str | None,
+    films: Any,
+    samples: str,
+) -> tuple[str | None, Any]:
+    """Return the column of labels, if there are events to read, and what runs show."""
+    runs = [run for listed in found.values() for run in listed]
+    if label == "trial_type" and samples == "volumes":
+        tables = (inherited_files(dataset.raw, r, "events", ".tsv") for r in runs)
+        if not any(tables):
+            label, task = None, runs[0].value("task")
+        if label is None and films is None:
+            is_rest = names_no_stimulus(task, ("rest", "resting state"))
+            films = None if is_rest else "runs"
+            shown = "shows no film, by the task's name" if is_rest else "is a film"
+            warn_user(
+                f"No run of task {task!r} has an events file: every volume is a sample "
+                f"without a label, and each run {shown}. Agree, or name the films, "
+                'with films="runs" or a table; label=None is for no films.',
+                UserWarning,
             )
-        )
-    return study
+    if samples != "volumes" and (label is None or films is not None):
+        needs = "events: give label=..." if label is None else "events, not films=..."
+        raise InputError(f"samples={samples!r} needs {needs}")
+    return label, films
 
 
 def _warn_of_events(left_out: Mapping[str, int], rules: EventRules) -> None:

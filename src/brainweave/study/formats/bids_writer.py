@@ -27,6 +27,7 @@ def write_bids(
     task: str = "objects",
     raw: bool = True,
     derivatives: bool = True,
+    events: bool = True,
 ) -> Path:
     """Write a simulated study as a BIDS dataset.
 
@@ -47,9 +48,11 @@ def write_bids(
     task : str, default="objects"
         Name of the task, of letters and digits.
     raw : bool, default=True
-        Write raw images. Events are always written.
+        Write raw images.
     derivatives : bool, default=True
         Write preprocessed images, masks and confounds.
+    events : bool, default=True
+        Write the events; a film, which all subjects see alike, needs none.
 
     Returns
     -------
@@ -73,7 +76,7 @@ def write_bids(
         atomic_folder(target) as work,
     ):
         writer = _Writer(study.simulation, work, task)
-        writer.write(study.name or "Simulated study", raw, derivatives)
+        writer.write(study.name or "Simulated study", raw, derivatives, events)
     return target
 
 
@@ -82,9 +85,7 @@ class _Writer:
         self.simulation, self.root, self.task = simulation, root, task
         self.space = "MNI152NLin2009cAsym" if simulation.same_mask else "T1w"
 
-    def write(self, title: str, raw: bool, derivatives: bool) -> None:
-        from PIL import Image
-
+    def write(self, title: str, raw: bool, derivatives: bool, events: bool) -> None:
         simulation = self.simulation
         self._write_top(title, derivatives)
         for subject, id in enumerate(simulation.ids):
@@ -95,18 +96,8 @@ class _Writer:
                 self._save_image(f"sub-{id}/anat/sub-{id}_T1w.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
-                events: Any = run.events
-                columns = {
-                    "onset": events.onset,
-                    "duration": events.duration,
-                    "trial_type": events.label,
-                    "stim_file": events.stimulus,
-                }
-                self._save_table(f"{stem}_events.tsv", columns)
-                for name in events.stimulus:  # a valid dataset has its pictures
-                    picture = self._path(f"stimuli/{name}")
-                    if not picture.exists():
-                        Image.new("L", (8, 8)).save(picture)
+                if events:
+                    self._write_events(stem, run.events)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
                     # the faint noise that a scanner records around the brain
@@ -148,6 +139,21 @@ class _Writer:
             # confounds are not part of the specification; fMRIPrep ignores them too
             ignored = self.root / DERIVATIVES / ".bidsignore"
             ignored.write_text("*_timeseries.*\n")
+
+    def _write_events(self, stem: str, events: Any) -> None:
+        from PIL import Image
+
+        columns = {
+            "onset": events.onset,
+            "duration": events.duration,
+            "trial_type": events.label,
+            "stim_file": events.stimulus,
+        }
+        self._save_table(f"{stem}_events.tsv", columns)
+        for name in events.stimulus:  # a valid dataset has its pictures
+            picture = self._path(f"stimuli/{name}")
+            if not picture.exists():
+                Image.new("L", (8, 8)).save(picture)
 
     def _write_derivatives(
         self,

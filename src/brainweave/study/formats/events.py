@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.spaces import RunHeader, read_table
+from brainweave.study.subject import moment
 
 HRF_MODEL = "glover"  # response of the trial models
 #: Ways to make samples of volumes.
@@ -262,7 +263,7 @@ def name_positions(
     what = events.label if events.stimulus is None else events.stimulus
     begin = np.arange(len(volume_event)) * tr - hrf_delay
     names = [
-        f"{what[e]}@{max(time - events.onset[e], 0.0):.2f}" if e >= 0 else ""
+        moment(what[e], max(time - events.onset[e], 0.0)) if e >= 0 else ""
         for time, e in zip(begin, volume_event, strict=True)
     ]
     return np.array(names, dtype=np.str_)

@@ -7,6 +7,7 @@ from typing import Any
 from nibabel.spatialimages import SpatialImage
 
 from brainweave._core.exceptions import InputError, StudyError
+from brainweave.study.films import clocked
 from brainweave.study.formats.events import check_tr
 from brainweave.study.formats.runs import (
     Cleaning,
@@ -34,6 +35,7 @@ def load_nifti(
     mask: Any = "epi",
     labels: Any = None,
     stimuli: Any = None,
+    films: Any = None,
     confounds: Mapping[str, Any] | None = None,
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
@@ -53,6 +55,9 @@ def load_nifti(
         Label of each sample, for all subjects or per subject id.
     stimuli : array-like or mapping of str to array-like, optional
         Stimulus of each sample, in the same forms.
+    films : "runs", mapping, DataFrame or path, optional
+        The film that each run shows, for ids by its clock instead of `stimuli`: see
+        :func:`brainweave.study.film_clock`. Runs are numbered from 1.
     confounds : mapping of str to list, optional
         Per subject id, the confounds of each run; see :class:`brainweave.study.Run`.
     t_r : float, optional
@@ -75,6 +80,7 @@ def load_nifti(
         lambda id, images: volume_space(id, mask, images),
         labels=labels,
         stimuli=stimuli,
+        films=films,
         confounds=confounds,
         t_r=t_r,
         cleaning=cleaning,
@@ -98,7 +104,8 @@ def load_cifti(
     structures : sequence of str, optional
         Structures to keep, such as ``"cortex_left"``; all by default.
     cleaning, **options : various
-        As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
+        As in :func:`load_nifti`: labels, stimuli, films, confounds, t_r, name; no
+        smoothing.
 
     Returns
     -------
@@ -134,9 +141,8 @@ def load_gifti(
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
     cleaning, **options : various
-        As in :func:`load_nifti`: labels, stimuli, confounds, t_r, name; no smoothing.
-        GIfTI states no repetition time: give ``t_r`` for filters
-        and onsets.
+        As in :func:`load_nifti`: labels, stimuli, films, confounds, t_r, name; no
+        smoothing. GIfTI states no repetition time: give ``t_r`` for filters and onsets.
 
     Returns
     -------
@@ -196,6 +202,7 @@ def _make_study(
     *,
     labels: Any = None,
     stimuli: Any = None,
+    films: Any = None,
     confounds: Any = None,
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
@@ -203,6 +210,8 @@ def _make_study(
     join: Callable[[list[Any]], list[Any]] = list,
 ) -> Study:
     given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
+    if films is not None and stimuli is not None:
+        raise InputError("Give stimuli=... or films=..., not both.")
     if t_r is not None:
         t_r = check_tr(t_r, f"t_r={t_r!r}", InputError)
     if not isinstance(files, Mapping) or not files:
@@ -236,7 +245,7 @@ def _make_study(
             what: subject_entry(what, given[what], id) for what in ("labels", "stimuli")
         }
     as_given = {what: None if v is None else AS_GIVEN for what, v in given.items()}
-    return study_of_runs(
+    study = study_of_runs(
         name,
         subject_runs,
         spaces,
@@ -244,3 +253,4 @@ def _make_study(
         {**settings, **as_given},
         labels=known,
     )
+    return clocked(study, films)
