@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
-from brainweave import PaperGDM
+from brainweave import PaperGDM, Study, Subject, between_subject_matching
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
-from brainweave.evaluation.metrics import match_segments
 from brainweave.study.simulation import SimulationSettings, simulate_study
 from reproduction.output import (
     markdown,
@@ -181,23 +179,32 @@ def _score_design(
     scores: list[list[float]] = [[] for _ in range(n)]
     for turn in range(TURNS):
         order = [*((turn + p) % TURNS for p in range(TURNS)), *unseen]
-        X, ids = [], []
-        for i, own in enumerate(parts):
-            seen = [order[p] for p in groups[belongs[i]]]
-            X.append(np.concatenate([own[p] for p in seen]))
-            ids.append([f"{p}:{t}" for p in seen for t in range(len(own[p]))])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the paper's form says it separates them
-            maps = clone(aligner).fit(X, ids).maps_
+        seen = _film(parts, [[order[p] for p in groups[g]] for g in belongs])
         for p in unseen or range(TURNS):
-            mapped = np.array(
-                [m.transform(x[order[p]]) for m, x in zip(maps, parts, strict=True)]
-            )
-            for i in range(n):
-                if p not in groups[belongs[i]]:
-                    others = mapped[belongs != belongs[i]].mean(axis=0)
-                    scores[i].append(match_segments(mapped[i], others, window=WINDOW))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the paper's form separates them
+                found = between_subject_matching(
+                    aligner,
+                    _film(parts, [[order[p]]] * n),
+                    align=[seen],
+                    groups=belongs.tolist(),
+                    window=WINDOW,
+                    standardize=False,
+                    protocol="joint",
+                ).scores[0]
+            for i in np.flatnonzero(~np.isnan(found)):
+                scores[i].append(float(found[i]))
     return np.array([np.mean(s) for s in scores])
+
+
+def _film(parts: Parts, shown: list[list[int]]) -> Study:
+    """Return a study of the parts that were shown to each subject, with their ids."""
+    people = []
+    for i, (own, which) in enumerate(zip(parts, shown, strict=True)):
+        ids = [f"{p}:{t}" for p in which for t in range(len(own[p]))]
+        X = np.concatenate([own[p] for p in which])
+        people.append(Subject(str(i), X, stimuli=ids))
+    return Study(people)
 
 
 def _story_in_thirds(folder: str | PathLike[str], rng: np.random.Generator) -> Parts:

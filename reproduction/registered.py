@@ -15,11 +15,12 @@ from brainweave import (
     Hyperalignment,
     NoAlignment,
     RegularizedHyperalignment,
+    compare_methods,
     save,
 )
 from brainweave._core.progress import Progress
 from brainweave.aligners.maps import SubjectMap
-from brainweave.evaluation.evaluate import PROTOCOLS, between_subject_matching
+from brainweave.evaluation.evaluate import PROTOCOLS
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from reproduction.output import markdown, percent, result_folder, write_table
@@ -106,51 +107,32 @@ def registered(
     """
     import pandas as pd
 
-    folder = result_folder(out)
-    kept = folder / "registered.csv"  # rows of a run that was interrupted
-    rows = pd.read_csv(kept).to_dict("records") if kept.is_file() else []
-    done = {(row["data"], row["method"], row["protocol"]) for row in rows}
+    folder, rows = result_folder(out), []
     studies = [load_pieman(data), load_sherlock(data)]
-    cells = [
-        (name, original, study, *cell)
-        for original in studies
-        for name, study in (
-            (original.name, original),
-            (f"{original.name}, shuffled", shuffled(original, random_state)),
-        )
-        for cell in methods(SETTINGS[original.name.capitalize()][0]).items()
-    ]
-    for number, (name, original, study, method, aligner) in enumerate(cells):
-        if method == ZERO_SHOT and study is not original:
-            continue  # there is no shared map
-        _, window, leave_out = SETTINGS[original.name.capitalize()]
-        for protocol in PROTOCOLS:
-            if method == ZERO_SHOT and protocol == "joint":
-                continue  # nobody is new
-            if (name.capitalize(), method, protocol) in done:
-                continue
-            result = between_subject_matching(
-                aligner,
-                study,
-                window=window,
-                leave_out=leave_out,
-                protocol=protocol,
-                n_jobs=n_jobs,
-            )
-            found = np.mean(result.scores, axis=0)
-            rows.append(
-                {
-                    "data": name.capitalize(),
-                    "method": method,
-                    "protocol": protocol,
-                    "mean": float(found.mean()),
-                    "se": float(found.std(ddof=1) / np.sqrt(found.size)),
-                    "chance": result.chance,
-                }
-            )
-            pd.DataFrame(rows).to_csv(kept, index=False)
-        if progress is not None:
-            progress(number + 1, len(cells), "methods")
+    for original in studies:
+        k, window, leave_out = SETTINGS[original.name.capitalize()]
+        for study in (original, shuffled(original, random_state)):
+            both = methods(k)
+            alone = {ZERO_SHOT: both.pop(ZERO_SHOT)}
+            asked: list[Any] = [(both, PROTOCOLS)]
+            if study is original:  # else there is no shared map; joint, nobody is new
+                asked.append((alone, ("held-out",)))
+            for chosen, protocols in asked:
+                compared = compare_methods(
+                    study,
+                    chosen,
+                    measure="matching",
+                    window=window,
+                    leave_out=leave_out,
+                    protocols=protocols,
+                    store=folder / "store",
+                    n_jobs=n_jobs,
+                    progress=progress,
+                )
+                rows += [
+                    _row(study.name, name.removesuffix(f" ({r.protocol})"), r)
+                    for name, r in compared.results.items()
+                ]
     table = pd.DataFrame(rows)
     write_table(folder, "registered", table, registered_text(table))
     save(
@@ -158,6 +140,18 @@ def registered(
         folder / "pieman_shared.safetensors",
     )
     return table
+
+
+def _row(name: str, method: str, result: Any) -> dict[str, Any]:
+    found = np.mean(result.scores, axis=0)
+    return {
+        "data": name.capitalize(),
+        "method": method,
+        "protocol": result.protocol,
+        "mean": float(found.mean()),
+        "se": float(found.std(ddof=1) / np.sqrt(found.size)),
+        "chance": result.chance,
+    }
 
 
 def registered_text(table: "pd.DataFrame") -> str:

@@ -43,8 +43,14 @@ from .evaluation.evaluate import between_subject_matching as between_subject_mat
 from .evaluation.evaluate import (
     between_subject_reconstruction as between_subject_reconstruction,
 )
+from .evaluation.evaluate import score_alignment as score_alignment
+from .evaluation.isc import IscTest as IscTest
+from .evaluation.isc import inter_subject_correlation as inter_subject_correlation
+from .evaluation.isc import (
+    inter_subject_functional_connectivity as inter_subject_functional_connectivity,
+)
+from .evaluation.isc import isc_test as isc_test
 from .evaluation.learning_curve import learning_curve as learning_curve
-from .evaluation.metrics import inter_subject_correlation as inter_subject_correlation
 from .evaluation.metrics import reconstruction_score as reconstruction_score
 from .evaluation.metrics import time_segment_matching as time_segment_matching
 from .evaluation.results import ClassificationResult as ClassificationResult

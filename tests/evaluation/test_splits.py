@@ -7,6 +7,7 @@ from numpy.testing import assert_array_equal
 from brainweave import (
     GDM,
     SRM,
+    NoAlignment,
     Study,
     Subject,
     between_subject_classification,
@@ -215,7 +216,7 @@ def test_samples_that_are_scored_may_not_align(rng):
     assert split.design["halves"] == "align"
     movie[1][7] = X[1][5]
     with pytest.raises(ValueError, match=r"1 of the 24 .* '1' are in align\[0\] too"):
-        split_study(X, y, align=[movie])
+        between_subject_classification(NoAlignment(), X, y, align=[movie])
 
 
 def test_aligning_samples_are_of_the_same_subjects(rng):

@@ -24,8 +24,8 @@ from scipy import stats
 from brainweave._core.exceptions import StudyError, warn_user
 from brainweave._core.html import frame_html
 from brainweave._core.io import write_text
+from brainweave.evaluation.metrics import row_means
 from brainweave.evaluation.results import (
-    ClassificationResult,
     read_results,
     write_results,
 )
@@ -87,8 +87,9 @@ def subject_means(result: Any) -> dict[str, float]:
     Empty if the result does not say who was tested.
     """
     if getattr(result, "subjects", None):
-        means = np.mean(np.atleast_2d(result.scores), axis=0)
-        return {str(id): float(m) for id, m in zip(result.subjects, means, strict=True)}
+        means = row_means(np.atleast_2d(result.scores).T)
+        pairs = zip(result.subjects, means, strict=True)
+        return {str(id): float(m) for id, m in pairs if not np.isnan(m)}
     found: dict[str, list[float]] = {}
     for fold, score in zip(result.folds, result.scores, strict=True):
         who = fold.get("test_subjects")
@@ -372,7 +373,7 @@ class Comparison:
         Why other methods have no result.
     """
 
-    results: dict[str, ClassificationResult]
+    results: dict[str, Any]
     errors: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -402,7 +403,7 @@ class Comparison:
         if not self.errors:
             frame = frame.drop(columns="error")
         shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
-        shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f"}
+        shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f", "aligned_on": ".0f"}
         columns = []
         for name in frame:
             values = (
@@ -413,10 +414,14 @@ class Comparison:
             columns.append([text.ljust(max(map(len, texts))) for text in texts])
         lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
         for one in list(self.results.values())[:1]:
-            p = ""
-            if one.smallest_p is not None:
-                p = f"p: permuted labels, at least {one.smallest_p:.2g}; "
-            lines.append(f"chance: {one.chance_is}; {p}classifier: {one.classifier}")
+            told = f"chance: {one.chance_is}"
+            if getattr(one, "smallest_p", None) is not None:
+                told += f"; p: permuted labels, at least {one.smallest_p:.2g}"
+            if hasattr(one, "classifier"):
+                told += f"; classifier: {one.classifier}"
+            else:
+                told = f"score: {one.score}; {told}"
+            lines.append(told)
         return "\n".join([*lines, self.verdict])
 
     def __repr__(self) -> str:
@@ -426,7 +431,11 @@ class Comparison:
         return frame_html(self.verdict, self.to_frame())
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a table with one row per method and protocol, failed ones too."""
+        """Return a table with one row per method and protocol, failed ones too.
+
+        ``aligned_on`` is the mean number of samples that a subject aligned with, which
+        is lower for methods that need what all subjects have.
+        """
         import pandas as pd
 
         numbers = ("protocol", "mean", "std", "chance")
@@ -434,14 +443,15 @@ class Comparison:
             {
                 "method": name,
                 **{number: getattr(r, number) for number in numbers},
-                "p": np.nan if r.p_value is None else r.p_value,
-                "folds": len(r.folds),
+                "p": _known(getattr(r, "p_value", None)),
+                "folds": r.scores.size,
+                "aligned_on": np.mean(r.study.get("n_aligning") or np.nan),
                 "seconds": r.seconds.get("total", 0.0),
                 "error": "",
             }
             for name, r in self.results.items()
         ]
-        columns = ["method", *numbers, "p", "folds", "seconds", "error"]
+        columns = ["method", *numbers, "p", "folds", "aligned_on", "seconds", "error"]
         rows += [{"method": n, "error": text} for n, text in self.errors.items()]
         return pd.DataFrame(rows, columns=columns)
 
@@ -487,17 +497,19 @@ def compare_methods(
     methods: Mapping[str, Any],
     y: Any = None,
     *,
+    measure: Any = None,
     halves: Any = "category",
+    block: int | None = None,
+    border: int = 0,
     leave_out: int = 1,
     protocols: Sequence[str] = ("held-out",),
     match: str | None = None,
-    classifier: Any = None,
-    n_permutations: int = 0,
     random_state: int = 0,
     store: str | PathLike[str] | None = None,
     version: str | None = None,
     n_jobs: int | None = None,
     progress: Any = None,
+    **options: Any,
 ) -> Comparison:
     """Score several methods on the same samples of subjects that are left out.
 
@@ -511,24 +523,27 @@ def compare_methods(
         The data.
     methods : mapping of str to aligner
         By the names to report them under.
-    y, halves, leave_out : various
-        As in :func:`brainweave.between_subject_classification`.
+    y, measure, halves, block, border, leave_out : various
+        As in :func:`brainweave.score_alignment`: methods are compared by classification
+        if samples have categories, else by matching.
     protocols : sequence of str, default=("held-out",)
         "held-out", "joint", or both.
     match : {"truncate", "average", "intersect"}, optional
         Make all samples of the subjects correspond first, for methods that need them
         locked in time; see :func:`brainweave.match_samples`.
-    classifier, n_permutations, random_state : various
-        As in :func:`brainweave.between_subject_classification`.
+    random_state : int, default=0
+        As in :func:`brainweave.score_alignment`.
     store : path, optional
         Folder that keeps finished folds: the same call again computes only those that
         are missing. By default nothing is kept.
     version : str, optional
         Stands for the data in the store. By default all samples are hashed.
     n_jobs : int, optional
-        As in :func:`brainweave.between_subject_classification`.
+        As in :func:`brainweave.score_alignment`.
     progress : callable, optional
         Called with the number of finished folds, of all folds, and the last one.
+    **options : various
+        The parameters of the measure, such as `classifier` or `window`.
 
     Returns
     -------
@@ -544,10 +559,11 @@ def compare_methods(
     (['GDM', 'none'], {})
     """
     from brainweave.evaluation.grid import Grid, GridStudy, content_hash, run_grid
-    from brainweave.evaluation.measures import Classification
+    from brainweave.evaluation.measures import choose_measure
 
     whole = as_study(study, y)
     refuse_aligned(whole)
+    chosen = choose_measure(measure, whole.categories, **options)
     subject_folds(len(whole), leave_out)  # refuses what leaves nobody
     if version is None:
         version = content_hash(whole) if store else "not kept"
@@ -558,6 +574,8 @@ def compare_methods(
         if not members:
             continue
         how: Any = {"halves": halves, "match": match, "common": common}
+        if block is not None or border:
+            how |= {"block": block, "border": border}
         source = GridStudy(
             whole.name or "study",
             partial(_split, whole, **how),
@@ -565,8 +583,7 @@ def compare_methods(
             version=f"{version}, {joblib.hash(how)}",
             shape=(2, len(whole)),
         )
-        measure = Classification(classifier, n_permutations)
-        grids.append(Grid(source, members, protocols, measure, random_state))
+        grids.append(Grid(source, members, protocols, chosen, random_state))
     kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
     with kept as folder:
         found = run_grid(
@@ -590,10 +607,16 @@ def compare_methods(
     return comparison
 
 
-def _split(study: Study, *, halves: Any, match: str | None, common: bool) -> SplitStudy:
+def _known(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _split(
+    study: Study, *, match: str | None, common: bool, **halves: Any
+) -> SplitStudy:
     """Split a study, of its common voxels if asked, whose samples correspond."""
     used = common_voxels(study) if common else study
-    split = split_study(match_study(used, match) if match else used, halves=halves)
+    split = split_study(match_study(used, match) if match else used, **halves)
     # the fingerprint stays that of the whole study
     split.fingerprint = study.fingerprint()
     if match is not None:

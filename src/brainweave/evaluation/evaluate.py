@@ -38,14 +38,22 @@ from brainweave.evaluation.measures import (
     Measure,
     Reconstruction,
     ScoringContext,
+    choose_measure,
     copy_with_seed,
 )
 from brainweave.evaluation.results import (
     INCIDENTAL,
     ClassificationResult,
     SubjectScores,
+    make_result,
 )
-from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
+from brainweave.evaluation.splits import (
+    Split,
+    SplitStudy,
+    refuse_aligning,
+    split_study,
+    subject_folds,
+)
 from brainweave.persistence.codec import plain
 from brainweave.study.study import Study, Subject
 
@@ -55,28 +63,29 @@ PROTOCOLS = ("joint", "held-out")
 # -- for users -------------------------------------------------------------------------
 
 
-def between_subject_classification(
+def score_alignment(
     aligner: Any,
     study: Study | SplitStudy | list[Any],
     y: Any = None,
     *,
+    measure: Any = None,
     halves: Any = "category",
+    block: int | None = None,
+    border: int = 0,
     align: Any = None,
     match: str | None = None,
     leave_out: int = 1,
     protocol: str = "held-out",
-    classifier: Any = None,
-    n_permutations: int = 0,
     random_state: Any = None,
     n_jobs: int | None = None,
     progress: Any = None,
-) -> ClassificationResult:
-    """Score an alignment by classifying the samples of subjects that were left out.
+    **options: Any,
+) -> Any:
+    """Score an alignment on samples it has not seen, of subjects that are left out.
 
     The samples of each subject are divided into two halves. One half aligns; the other,
-    mapped into the shared space, trains a classifier on all subjects but a few and
-    tests it on those; then the halves change roles. Groups of ``leave_out`` consecutive
-    subjects are left out in turn: 16 subjects, 4 left out, make 4 x 2 = 8 folds.
+    mapped into the shared space, is scored; then the halves change roles. Groups of
+    ``leave_out`` consecutive subjects are left out in turn.
 
     Parameters
     ----------
@@ -87,19 +96,96 @@ def between_subject_classification(
         brings its own halves.
     y : list of array-like, optional
         Categories; by default those of the study. None or NaN marks samples without
-        one, which may align but are not classified.
-    halves : {"category", "run"} or list of boolean arrays, default="category"
+        one, which may align but are not classified. Values of which none occurs twice
+        in a subject are stimulus ids, such as times in a film.
+    measure : {"classification", "matching", "reconstruction", "isc"} or Measure
+        What is scored: see :func:`between_subject_classification`,
+        :func:`between_subject_matching` and :func:`between_subject_reconstruction`;
+        "isc" is the inter-subject correlation, averaged over features. By default
+        classification if samples have two categories or more, else matching.
+    halves, block, border, align, match : various
         How samples are divided; see :func:`split_study`.
-    align, match : various
-        Separate samples to align with, and how to make aligning samples correspond row
-        by row; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
     protocol : {"held-out", "joint"}, default="held-out"
         "held-out": the template is learned without the test subjects, who join it by
         ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the
         aligning samples of the test subjects take part in the fit, which inflates
-        accuracy [1]_. Labels of classified samples are never used to align.
+        accuracy [1]_. Labels of scored samples are never used to align.
+    random_state : int, Generator or None
+        Seeds the permutations, and an aligner or classifier whose own ``random_state``
+        is None.
+    n_jobs : int, optional
+        Subjects and folds worked on at the same time; default one per core. The result
+        does not depend on it.
+    progress : bool or callable, optional
+        True draws a bar; a callable is called after each fold with the number of folds
+        done, that of all folds, and what is done.
+    **options : various
+        The parameters of the measure, such as `classifier` or `window`.
+
+    Returns
+    -------
+    ClassificationResult or SubjectScores
+        The scores, and chance.
+
+    References
+    ----------
+    .. [1] Imaging Neuroscience (2024), doi 10.1162/imag_a_00253.
+
+    Examples
+    --------
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> story = rng.normal(size=(120, 5))
+    >>> X = [story @ rng.normal(size=(5, 50)) for _ in range(4)]
+    >>> seen = [np.arange(120), np.arange(100), np.arange(20, 120), np.arange(120)]
+    >>> X = [x[own] for x, own in zip(X, seen)]
+    >>> result = score_alignment(GDM(5, graph="time"), X, seen, measure="isc")
+    >>> round(result.mean, 2), result.n_samples.tolist()
+    (1.0, [[60, 40, 60, 60], [60, 60, 40, 60]])
+    """
+    start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
+    with clock("bases"):
+        divided: Any = {"halves": halves, "block": block, "border": border}
+        split = split_study(study, y, align=align, match=match, **divided)
+    chosen = choose_measure(measure, split.categories, **options)
+    n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
+    title = f"{type(aligner).__name__}, {protocol}"
+    how: Any = {"leave_out": leave_out, "protocol": protocol, "seed": seed}
+    records = []
+    with shown_progress(progress, n_folds, title) as tick:
+        for record in score_folds(
+            aligner, split, chosen, n_jobs=n_jobs, clock=clock, **how
+        ):
+            records.append(record)
+            tick()
+    clock.seconds["total"] = time.perf_counter() - start
+    fields = evaluation_metadata(
+        aligner, split, chosen, leave_out=leave_out, random_state=seed
+    )
+    fields |= {"protocol": protocol, "seconds": clock.seconds}
+    return make_result(records, categories=split.categories, **fields)
+
+
+def between_subject_classification(
+    aligner: Any,
+    study: Study | SplitStudy | list[Any],
+    y: Any = None,
+    *,
+    classifier: Any = None,
+    n_permutations: int = 0,
+    **design: Any,
+) -> ClassificationResult:
+    """Score an alignment by classifying the samples of subjects that were left out.
+
+    A classifier is trained on the scored half of all subjects but a few and tested on
+    those: 16 subjects, 4 left out, make 4 x 2 = 8 folds.
+
+    Parameters
+    ----------
+    aligner, study, y : various
+        As in :func:`score_alignment`.
     classifier : {"nu-svm-means", "nu-svm"} or scikit-learn classifier, optional
         "nu-svm", the paper's, is the linear nu-SVM of LIBSVM with nu = 0.5.
         "nu-svm-means", the default, is the same, but goes by means for pairs of
@@ -110,24 +196,13 @@ def between_subject_classification(
         How often to permute the labels of each subject for a p-value: blocks of
         neighbouring samples of one label, within their run. The alignment is not
         repeated. With few blocks p cannot be small; see ``smallest_p`` of the result.
-    random_state : int, Generator or None
-        Seeds the permutations, and an aligner or classifier whose own ``random_state``
-        is None.
-    n_jobs : int, optional
-        Subjects and folds worked on at the same time; default one per core. The result
-        does not depend on it.
-    progress : bool or callable, optional
-        True draws a bar; a callable is called after each fold with the number of folds
-        done, that of all folds, and what is done.
+    **design : various
+        The options `halves` to `progress` of :func:`score_alignment`.
 
     Returns
     -------
     ClassificationResult
         Scores of all folds, chance and confusions.
-
-    References
-    ----------
-    .. [1] Imaging Neuroscience (2024), doi 10.1162/imag_a_00253.
 
     Examples
     --------
@@ -142,14 +217,10 @@ def between_subject_classification(
     category); nu-SVM, overlapping pairs by their means
     """
     measure = Classification(classifier, n_permutations)
-    design: Any = {"halves": halves, "align": align, "match": match}
-    design |= {"leave_out": leave_out, "protocol": protocol, "progress": progress}
-    design |= {"random_state": random_state, "n_jobs": n_jobs}
-    split, records, fields = _evaluate(aligner, study, y, measure, **design)
-    result = ClassificationResult.from_records(
-        records, categories=split.categories, **fields
+    result: ClassificationResult = score_alignment(
+        aligner, study, y, measure=measure, **design
     )
-    used = [record["nu"] for record in records if record["nu"] is not None]
+    used = [fold["nu"] for fold in result.folds if fold["nu"] is not None]
     asked = getattr(measure.classifier, "nu", 0)
     if used and min(used) < asked:
         warn_user(
@@ -178,31 +249,37 @@ def between_subject_matching(
     window: int = 9,
     step: int = 1,
     standardize: bool | str = "auto",
+    enough: float = 0.5,
+    groups: Any = None,
     **design: Any,
 ) -> SubjectScores:
     """Score an alignment by matching time segments of samples it has not seen.
 
+    People who missed parts of a film are compared in what both they and others saw, by
+    their stimulus ids; without ids rows must correspond.
+
     Parameters
     ----------
     aligner, study, y : various
-        As in :func:`between_subject_classification`.
-    window, step : int
+        As in :func:`score_alignment`.
+    window, step, enough : int, int, float
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
     standardize : bool or "auto", default="auto"
         Whether features are standardised over time, so that all weigh the same. "auto":
         not those of ``GDM(scale="agreement")``, whose spread is how much subjects agree
         on them; those of all other aligners.
+    groups : sequence, optional
+        Group of each subject; subjects are then compared with other groups alone.
     **design : various
-        The options `halves` to `leave_out`, `protocol`, `random_state`, `n_jobs` and
-        `progress` of :func:`between_subject_classification`. Without categories
-        ``halves="category"`` is the first half of the samples against the second.
+        The options `halves` to `progress` of :func:`score_alignment`.
 
     Returns
     -------
     SubjectScores
-        The share of segments matched, for each split and subject. Its
-        ``design["standardize"]`` tells whether features were standardised.
+        The share of segments matched, for each split and subject, and the samples
+        behind it. Its ``design["standardize"]`` tells whether features were
+        standardised.
 
     Examples
     --------
@@ -213,11 +290,9 @@ def between_subject_matching(
     >>> print(between_subject_matching(GDM(5, graph="time"), X))
     GDM (held-out): matching 1.000 ± 0.000, chance 0.027; features by their spread
     """
-    measure = Matching(window, step, standardize)
-    split, records, fields = _evaluate(aligner, study, y, measure, **design)
-    fields["design"]["standardize"] = all(r["standardized"] for r in records)
-    kind: Any = {"subjects": split.ids, "score": "matching"}
-    return SubjectScores.from_records(records, **kind, **fields)
+    measure = Matching(window, step, standardize, enough, groups)
+    found: SubjectScores = score_alignment(aligner, study, y, measure=measure, **design)
+    return found
 
 
 def between_subject_reconstruction(
@@ -226,6 +301,7 @@ def between_subject_reconstruction(
     y: Any = None,
     *,
     score: str = "correlation",
+    groups: Any = None,
     **design: Any,
 ) -> SubjectScores:
     """Score an alignment by predicting the voxels of a subject from other subjects.
@@ -235,13 +311,13 @@ def between_subject_reconstruction(
 
     Parameters
     ----------
-    aligner, study, y : various
-        As in :func:`between_subject_classification`.
+    aligner, study, y, groups : various
+        As in :func:`between_subject_matching`.
     score : {"correlation", "r2"}, default="correlation"
         As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
         over its voxels that vary.
     **design : various
-        As in :func:`between_subject_matching`.
+        The options `halves` to `progress` of :func:`score_alignment`.
 
     Returns
     -------
@@ -257,53 +333,10 @@ def between_subject_reconstruction(
     >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
     GDM (held-out): correlation 1.000 ± 0.000, chance 0.000
     """
-    split, records, fields = _evaluate(
-        aligner, study, y, Reconstruction(score), **design
+    found: SubjectScores = score_alignment(
+        aligner, study, y, measure=Reconstruction(score, groups), **design
     )
-    kind: Any = {"subjects": split.ids, "score": score}
-    return SubjectScores.from_records(records, **kind, **fields)
-
-
-def _evaluate(
-    aligner: Any,
-    study: Any,
-    y: Any,
-    measure: Measure,
-    *,
-    halves: Any = "category",
-    align: Any = None,
-    match: str | None = None,
-    leave_out: int = 1,
-    protocol: str = "held-out",
-    random_state: Any = None,
-    n_jobs: int | None = None,
-    progress: Any = None,
-) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
-    """Return a split study, the records of its folds, and other fields of a result."""
-    start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
-    with clock("bases"):
-        split = split_study(study, y, halves=halves, align=align, match=match)
-    n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
-    title = f"{type(aligner).__name__}, {protocol}"
-    records = []
-    with shown_progress(progress, n_folds, title) as tick:
-        for record in score_folds(
-            aligner,
-            split,
-            measure,
-            leave_out=leave_out,
-            protocol=protocol,
-            seed=seed,
-            n_jobs=n_jobs,
-            clock=clock,
-        ):
-            records.append(record)
-            tick()
-    clock.seconds["total"] = time.perf_counter() - start
-    fields = evaluation_metadata(
-        aligner, split, measure, leave_out=leave_out, random_state=seed
-    )
-    return split, records, {**fields, "protocol": protocol, "seconds": clock.seconds}
+    return found
 
 
 def _as_seed(random_state: Any) -> int | None:
@@ -338,6 +371,8 @@ def score_folds(
     clock).
     """
     clock = Clock() if clock is None else clock
+    if not getattr(measure, "skips_aligned", False):
+        refuse_aligning(split)
     measure.check(split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
@@ -371,10 +406,11 @@ def evaluation_metadata(
     params = aligner.get_params(deep=False) if hasattr(aligner, "get_params") else {}
     kept = {k: v for k, v in params.items() if k not in INCIDENTAL}
     for_people: Any = {"other": classifier_name, "arrays": False}  # JSON, or a repr
+    design["measure"] = getattr(measure, "name", type(measure).__name__)
     return {
         "method": type(aligner).__name__,
         "settings": dict(plain(kept, **for_people)),
-        "study": split.about(),
+        "study": split.about(aligner),
         "design": {**split.design, **design, **plain(vars(measure), **for_people)},
     }
 
@@ -417,6 +453,7 @@ def align_folds(
         chosen = [fold for fold in folds if only is None or (number, fold[0]) in only]
         if not chosen:
             continue
+        half = half.for_aligner(aligner)
         half.check_locked(aligner)
         for batch in [chosen] if protocol == "joint" else [[fold] for fold in chosen]:
             joining = [] if protocol == "joint" else batch[0][1]

@@ -325,7 +325,7 @@ class _Run:
                 warnings.simplefilter("ignore")
                 try:
                     if takes_bases(aligner):
-                        part.prepare(aligner, n_jobs=self.workers)
+                        part.for_aligner(aligner).prepare(aligner, n_jobs=self.workers)
                 except ClusterError:
                     raise
                 except Exception:  # it fails again, and is recorded, in its job

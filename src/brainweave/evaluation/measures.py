@@ -4,10 +4,11 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from inspect import signature
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
@@ -15,7 +16,7 @@ from sklearn.metrics import confusion_matrix
 from brainweave._core.arrays import Codes, Floats, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
-from brainweave._core.validation import check_int, check_option
+from brainweave._core.validation import check_fraction, check_int, check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.base import seeded_copy
 from brainweave.aligners.gdm.gdm import GDM
@@ -31,11 +32,15 @@ from brainweave.evaluation.classifiers import (
     prepare_tasks,
     run_task,
 )
+from brainweave.evaluation.clock import common_clock, refuse_strangers
 from brainweave.evaluation.metrics import (
+    average_seen,
     centred,
-    match_segments,
+    column_correlations,
+    placed,
     reconstruction_score,
-    segment_chance,
+    row_means,
+    segment_hits,
     zscored,
 )
 from brainweave.evaluation.permutation import LabelOrders
@@ -89,7 +94,8 @@ Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
 class Measure(Protocol):
     """Scores the folds of an alignment.
 
-    Its attributes must tell all that its scores depend on.
+    Its attributes must tell all that its scores depend on. One with ``skips_aligned``
+    does not score the samples of a subject that are marked as aligned.
     """
 
     def check(self, split: SplitStudy) -> None:
@@ -120,6 +126,8 @@ class Classification:
     The parameters are those of :func:`between_subject_classification`.
     """
 
+    name = "classification"
+
     def __init__(self, classifier: Any = None, n_permutations: int = 0) -> None:
         self.classifier = make_classifier(classifier)
         self.n_permutations = check_int(
@@ -129,6 +137,13 @@ class Classification:
     def check(self, split: SplitStudy) -> None:
         """Refuse a study with fewer than two categories."""
         if len(split.categories) < 2:
+            scored = [subject for part in split.splits for subject in part.scored]
+            if any(s.stimuli is not None for s in scored):
+                raise InputError(
+                    "Classification needs samples of at least two categories, each "
+                    "more than once; these samples have stimulus ids alone. Score them "
+                    "with between_subject_matching, or measure='matching'."
+                )
             raise InputError(
                 "Classification needs scored samples of at least two categories; got "
                 f"{split.categories}. Pass y, or a study with labels."
@@ -227,13 +242,32 @@ def _labels_align(split: SplitStudy, aligner: Any) -> bool:
 class _SubjectBySubject:
     """A measure of each left-out subject against the average of the others.
 
-    Needs scored samples locked in time: the same stimuli in the same order for all.
+    Compares samples by their stimulus ids, where these differ, else row by row. Samples
+    that a subject aligned with are not scored. With `groups`, one per subject, subjects
+    are compared with those of other groups alone.
     """
 
+    groups: list[Any] | None = None
+    least = 2  # samples that a comparison needs
+    skips_aligned = True
+    keeps_values = False  # as scores of voxels
+
     def check(self, split: SplitStudy) -> None:
-        """Refuse scored samples that do not correspond row by row."""
+        """Refuse scored samples that do not correspond, by rows or by ids."""
+        if self.groups is not None and len(self.groups) != split.n_subjects:
+            raise InputError(
+                f"groups has {len(self.groups)} entries for {split.n_subjects} "
+                "subjects. Give one per subject."
+            )
+        seen = []
         for part in split.splits:
-            _check_locked(part.scored)
+            places, n_places, _ = _clock_of(part.scored)
+            seen.append(np.zeros((split.n_subjects, n_places), bool))
+            for own, rows in zip(seen[-1], places, strict=True):
+                own[rows[rows >= 0]] = True
+        whole = split.splits[0].scored
+        ids = [s.stimuli if s.stimuli is not None else [0] for s in whole]
+        refuse_strangers(np.concatenate(seen, axis=1), ids, whole.ids)
 
     def folds(
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
@@ -241,29 +275,26 @@ class _SubjectBySubject:
         """Score the left-out subjects of each fold."""
         for fold in batch:
             with context.clock("score"):
-                prepare = self._preparing(fold.aligner)
-                trained = [prepare(fold.features[i]) for i in fold.train]
-                others = np.asarray(np.mean(trained, axis=0))
                 scored = split.splits[fold.half].scored
-                found = map_subjects(
-                    self._score,
-                    [prepare(fold.features[i]) for i in fold.test],
-                    [fold.maps[i] for i in fold.test],
-                    [scored.subjects[i].samples for i in fold.test],
-                    [others] * len(fold.test),
-                    n_jobs=context.n_jobs,
-                )
-            means = [float(np.nanmean(values)) for values in found]
-            n_samples = scored.subjects[0].n_samples
+                compare = _Comparison(self, fold, scored)
+                found = map_subjects(compare, fold.test, n_jobs=context.n_jobs)
+            means = [None if f.values is None else _mean(f.values) for f in found]
+            known = [mean for mean in means if mean is not None]
+            chances = [f.chance for f in found if f.values is not None]
+            same = len(set(chances)) < 2  # without rounding
             record = {
-                "score": float(np.mean(means)),
+                "score": float(np.mean(known)) if known else None,
                 "subject_scores": means,
-                "chance": self._chance(n_samples),
-                "n_test": n_samples,
+                "chance": (chances[0] if same else float(np.mean(chances)))
+                if chances
+                else None,
+                "n_test": max(f.n_samples for f in found),
+                "n_samples": [f.n_samples for f in found],
+                "common": [f.common for f in found],
                 **self._told(fold.aligner),
             }
-            if np.ndim(found[0]):
-                record["voxel_scores"] = found
+            if all(np.ndim(f.values) for f in found) and self.keeps_values:
+                record["voxel_scores"] = [f.values for f in found]
             yield fold, record
 
     def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
@@ -274,11 +305,99 @@ class _SubjectBySubject:
         """Return what a record tells in addition."""
         return {}
 
-    def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Any:
+    def _score(
+        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+    ) -> tuple[Any, float]:
+        """Return a score, or one per voxel, and chance.
+
+        Rows of NaN were not seen. `predict` gives the voxels of the subject, measured
+        and predicted from the others.
+        """
         raise NotImplementedError
 
-    def _chance(self, n_samples: int) -> float:
-        return 0.0
+
+def _mean(values: Any) -> float | None:
+    """Return the mean over what has a score."""
+    known = np.asarray(values)[~np.isnan(values)]
+    return float(np.mean(known)) if known.size else None
+
+
+def _clock_of(scored: Study) -> tuple[list[Codes], int, Codes | None]:
+    """Return the places of samples on a common clock, its length, and its films."""
+    clock = common_clock(scored)
+    if clock is not None:
+        return clock.places, clock.films.size, clock.films
+    n = scored.subjects[0].n_samples
+    return [np.arange(n)] * len(scored), n, None
+
+
+class _Compared(NamedTuple):
+    """One left-out subject: scores (None without any), chance, and samples behind."""
+
+    values: Any
+    chance: float
+    n_samples: int
+    common: list[int]  # samples in common with each subject; 0 where not compared
+
+
+class _Comparison:
+    """Compares the left-out subjects of a fold with the average of others."""
+
+    def __init__(
+        self, measure: _SubjectBySubject, fold: AlignedFold, scored: Study
+    ) -> None:
+        self.measure, self.fold, self.scored = measure, fold, scored
+        self.places, self.n_places, self.films = _clock_of(scored)
+        prepare = measure._preparing(fold.aligner)
+        self.features = {}
+        for i in (*fold.train, *fold.test):
+            own = prepare(fold.features[i])
+            if self.films is not None:
+                own = placed(own, self.places[i], self.n_places)
+            self.features[i] = own
+        self.averages: dict[tuple[int, ...], Matrix] = {}
+        for i in fold.test:
+            if who := self._others(i):
+                trained = [self.features[j] for j in who]
+                self.averages.setdefault(who, average_seen(trained))
+
+    def _others(self, i: int) -> tuple[int, ...]:
+        groups = self.measure.groups
+        if groups is None:
+            return tuple(self.fold.train)
+        return tuple(j for j in self.fold.train if groups[j] != groups[i])
+
+    def __call__(self, i: int) -> _Compared:
+        subject, who = self.scored.subjects[i], self._others(i)
+        own, took_part = self.features[i], subject.aligned
+        if took_part is not None and np.any(took_part):
+            own = own.copy()
+            rows = self.places[i][np.asarray(took_part, bool)]
+            own[rows[rows >= 0]] = np.nan
+        seen, common = ~np.isnan(own[:, 0]), [0] * len(self.scored)
+        for j in who:
+            common[j] = int((seen & ~np.isnan(self.features[j][:, 0])).sum())
+        n = 0
+        if who:
+            others = self.averages[who]
+            both = seen & ~np.isnan(others[:, 0])
+            n = int(both.sum())
+        if n < self.measure.least:
+            return _Compared(None, np.nan, n, common)
+
+        def predict() -> tuple[Matrix, Matrix]:
+            fitted, samples = self.fold.maps[i], to_numpy(subject.samples)
+            if both.all() and self.films is None:
+                return samples, fitted.inverse_transform(others)
+            row_of = np.zeros(self.n_places, np.intp)
+            known = self.places[i] >= 0
+            row_of[self.places[i][known]] = np.flatnonzero(known)
+            return samples[row_of[both]], fitted.inverse_transform(others[both])
+
+        values, chance = self.measure._score(own, others, self.films, predict)
+        if _mean(values) is None:
+            values = None
+        return _Compared(values, chance, n, common)
 
 
 class Matching(_SubjectBySubject):
@@ -287,14 +406,23 @@ class Matching(_SubjectBySubject):
     The parameters are those of :func:`brainweave.between_subject_matching`.
     """
 
+    name = "matching"
+
     def __init__(
-        self, window: int = 9, step: int = 1, standardize: bool | str = "auto"
+        self,
+        window: int = 9,
+        step: int = 1,
+        standardize: bool | str = "auto",
+        enough: float = 0.5,
+        groups: Sequence[Any] | None = None,
     ) -> None:
         self.window = check_int("window", window, minimum=1, owner="Matching")
         self.step = check_int("step", step, minimum=1, owner="Matching")
         if not isinstance(standardize, bool):
             check_option("standardize", standardize, ("auto",), owner="Matching")
         self.standardize = standardize
+        self.enough = check_fraction("enough", enough, owner="Matching")
+        self.groups = None if groups is None else list(groups)
 
     def standardizes(self, aligner: Any) -> bool:
         """Whether all features of an aligner weigh the same."""
@@ -309,11 +437,13 @@ class Matching(_SubjectBySubject):
     def _told(self, aligner: Any) -> dict[str, Any]:
         return {"standardized": self.standardizes(aligner)}
 
-    def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> float:
-        return match_segments(own, others, window=self.window, step=self.step)
-
-    def _chance(self, n_samples: int) -> float:
-        return segment_chance(n_samples, window=self.window, step=self.step)
+    def _score(
+        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+    ) -> tuple[Any, float]:
+        how: Any = {"window": self.window, "step": self.step, "enough": self.enough}
+        hits, chances = segment_hits(own, others, films=films, **how)
+        score, chance = row_means(np.array([hits, chances]))
+        return float(score), float(chance)
 
 
 class Reconstruction(_SubjectBySubject):
@@ -322,14 +452,73 @@ class Reconstruction(_SubjectBySubject):
     `score` is that of :func:`brainweave.reconstruction_score`.
     """
 
-    def __init__(self, score: str = "correlation") -> None:
+    name = "reconstruction"
+    keeps_values = True
+
+    def __init__(
+        self, score: str = "correlation", groups: Sequence[Any] | None = None
+    ) -> None:
         self.score = check_option(
             "score", score, ("correlation", "r2"), owner="Reconstruction"
         )
+        self.groups = None if groups is None else list(groups)
 
-    def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Matrix:
-        predicted = fitted.inverse_transform(others)
-        return reconstruction_score(to_numpy(samples), predicted, score=self.score)
+    def _score(
+        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+    ) -> tuple[Any, float]:
+        return reconstruction_score(*predict(), score=self.score), 0.0
+
+
+class Correlation(_SubjectBySubject):
+    """Inter-subject correlation: the mean over features of left-out subjects.
+
+    As in :func:`brainweave.inter_subject_correlation`, with the average of the subjects
+    that are not left out.
+    """
+
+    name = "isc"
+
+    def __init__(self, groups: Sequence[Any] | None = None) -> None:
+        self.groups = None if groups is None else list(groups)
+
+    def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
+        return lambda features: zscored(to_numpy(features))
+
+    def _score(
+        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+    ) -> tuple[Any, float]:
+        return column_correlations(own, others), 0.0
+
+
+MEASURES: dict[str, Any] = {
+    kind.name: kind for kind in (Classification, Matching, Reconstruction, Correlation)
+}
+
+
+def choose_measure(measure: Any, categories: Sequence[Any], **options: Any) -> Measure:
+    """Return a measure by its name, or by what a study has, with its options.
+
+    By default it is classification if there are two categories or more, else matching.
+    """
+    if measure is None:
+        measure = "classification" if len(categories) > 1 else "matching"
+    if not isinstance(measure, str):
+        if options:
+            raise InputError(
+                f"{', '.join(options)}: give these to the measure itself, or name the "
+                f"measure: one of {', '.join(MEASURES)}."
+            )
+        return cast(Measure, measure)
+    check_option("measure", measure, tuple(MEASURES), owner="the evaluation")
+    known = signature(MEASURES[measure]).parameters
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"The measure {measure!r} has no parameter {name!r}; it has "
+                f"{', '.join(known)}.",
+                parameter=name,
+            )
+    return cast(Measure, MEASURES[measure](**options))
 
 
 def coded_labels(split: SplitStudy, part: int) -> list[Codes]:
@@ -341,19 +530,3 @@ def coded_labels(split: SplitStudy, part: int) -> list[Codes]:
         else np.array([code_of.get(v, NO_LABEL) for v in s.labels.tolist()])
         for s in split.splits[part].scored
     ]
-
-
-def _check_locked(scored: Study) -> None:
-    first = scored.subjects[0]
-    for subject in scored:
-        for what in ("n_samples", "labels", "stimuli"):
-            own, known = getattr(subject, what), getattr(first, what)
-            if own is None or known is None or np.array_equal(own, known):
-                continue
-            shown = {"n_samples": f"{own} samples", "labels": "other categories"}
-            raise InputError(
-                f"The scored samples of subject {subject.id!r} differ from those of "
-                f"{first.id!r} ({shown.get(what, 'other stimuli')}). This compares "
-                "subjects sample by sample: keep the stimuli that all have, in one "
-                "order."
-            )

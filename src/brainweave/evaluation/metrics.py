@@ -1,15 +1,22 @@
 """Scores of shared features and of reconstructed voxels: numerics on arrays."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_int, check_list_of_subjects, check_option
+from brainweave._core.labels import as_label_list
+from brainweave._core.validation import (
+    check_fraction,
+    check_int,
+    check_list_of_subjects,
+    check_option,
+)
+from brainweave.evaluation.clock import film_clock, refuse_strangers
 
 
 @dataclass(frozen=True)
@@ -19,15 +26,21 @@ class SegmentMatching:
     Attributes
     ----------
     scores : ndarray of shape (n_subjects,)
-        Share of the segments of each subject that were matched.
+        Share of the segments of each subject that were matched; NaN for a subject none
+        of whose segments count.
     chance : float
-        The share that guessing matches.
+        The share that guessing matches, for the segments that count.
     n_segments : int
-        Segments per subject.
+        Segments of the film.
     window : int
         Samples per segment.
     standardized : bool
         Whether all features weighed the same; else each weighed by its spread.
+    matched : ndarray of shape (n_subjects, n_segments)
+        1 for a segment that was matched, 0 for one that was not, NaN for one that does
+        not count.
+    n_samples : ndarray of shape (n_subjects,)
+        Samples of each subject that others have as well.
     """
 
     scores: Matrix
@@ -35,35 +48,44 @@ class SegmentMatching:
     n_segments: int
     window: int
     standardized: bool = True
+    matched: Matrix = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+    n_samples: Codes = field(default_factory=lambda: np.empty(0, np.intp), repr=False)
 
     @property
     def mean(self) -> float:
         """Mean over subjects."""
-        return float(self.scores.mean())
+        return float(np.nanmean(self.scores))
 
     @property
     def std(self) -> float:
         """Standard deviation over subjects (divided by their number)."""
-        return float(self.scores.std())
+        return float(np.nanstd(self.scores))
 
 
 def time_segment_matching(
     shared: Sequence[Any],
+    ids: Sequence[Any] | None = None,
     *,
     window: int = 9,
     step: int = 1,
     standardize: bool = True,
+    enough: float = 0.5,
 ) -> SegmentMatching:
     """Match segments of time of each subject with the average of the others.
 
     A segment is matched if it correlates, over its features and samples, more with the
     average of the other subjects over the same segment than with their average over any
-    segment that does not overlap it.
+    segment that does not overlap it. Of subjects who missed parts, what both saw is
+    compared; chance then holds for the segments that count.
 
     Parameters
     ----------
-    shared : list of arrays of shape (n_samples, n_features)
-        Features of each subject, locked in time.
+    shared : list of arrays of shape (n_samples_i, n_features)
+        Features of each subject.
+    ids : list of array-like, optional
+        Stimulus id of each sample of each subject, its time in the film, by which
+        samples correspond: whole numbers, or texts that end in one ("film:12"). By
+        default rows correspond.
     window : int, default=9
         Samples per segment.
     step : int, default=1
@@ -72,6 +94,8 @@ def time_segment_matching(
         Whether features are standardised over time, so that all weigh the same. With
         False they are centred and keep their spread: use it for features whose spread
         says how much they count, as that of ``GDM(scale="agreement")`` does.
+    enough : float, default=0.5
+        Share of a segment that both the subject and others must have seen.
 
     Returns
     -------
@@ -96,19 +120,25 @@ def time_segment_matching(
     >>> X = [story + 0.5 * rng.normal(size=story.shape) for _ in range(4)]
     >>> time_segment_matching(X).mean
     1.0
+    >>> seen = [np.arange(0, 100), np.arange(30, 100), np.arange(0, 60), np.arange(100)]
+    >>> found = time_segment_matching([x[t] for x, t in zip(X, seen)], seen)
+    >>> found.mean, found.n_samples.tolist()
+    (1.0, [100, 70, 60, 100])
     """
-    arrays = _time_locked(shared, owner="time_segment_matching")
-    features = [zscored(s) if standardize else centred(s) for s in arrays]
-    total = np.sum(features, axis=0)
-    scores = [
-        match_segments(own, total - own, window=window, step=step) for own in features
-    ]
+    prepare = zscored if standardize else centred
+    features, films = on_clock(shared, ids, prepare, owner="time_segment_matching")
+    others = averages_of_others(features)
+    how: Any = {"window": window, "step": step, "enough": enough, "films": films}
+    found = [segment_hits(*pair, **how) for pair in zip(features, others, strict=True)]
+    matched = np.array([hits for hits, _ in found])
     return SegmentMatching(
-        scores=np.array(scores),
-        chance=segment_chance(len(total), window=window, step=step),
-        n_segments=len(_segment_starts(len(total), window, step)),
+        scores=row_means(matched),
+        chance=_mean_chance([chances for _, chances in found]),
+        n_segments=matched.shape[1],
         window=window,
         standardized=bool(standardize),
+        matched=matched,
+        n_samples=_counted_samples(features, others),
     )
 
 
@@ -119,27 +149,66 @@ def segment_chance(n_samples: int, *, window: int, step: int) -> float:
     return float(np.mean(1 / (1 + apart.sum(axis=1))))
 
 
+def _mean_chance(chances: list[Matrix]) -> float:
+    """Return the mean over subjects of the chance of their segments that count."""
+    means = row_means(np.array(chances))
+    known = means[~np.isnan(means)]
+    # the same for all, without rounding
+    return float(known[0] if (known == known[:1]).all() else known.mean())
+
+
 def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> float:
     """Return the share of a subject's segments that match the same one of the others.
 
     As in :func:`time_segment_matching`, with the average of the others given.
     """
     a, b = _time_locked([own, others], owner="match_segments")
-    starts = _segment_starts(len(a), window, step)
-    correlation = _segment_correlations(a, b, window)[np.ix_(starts, starts)]
+    return float(np.mean(segment_hits(a, b, window=window, step=step)[0]))
+
+
+def segment_hits(
+    own: Matrix,
+    others: Matrix,
+    *,
+    window: int,
+    step: int,
+    enough: float = 0.5,
+    films: Codes | None = None,
+) -> tuple[Matrix, Matrix]:
+    """Return which segments match, and the chance of each; NaN where one cannot count.
+
+    Rows of NaN were not seen. Segments count where enough was seen by both and there is
+    a rival; segments do not cross from one film into another.
+    """
+    check_fraction("enough", enough, owner="time_segment_matching")
+    starts = _segment_starts(len(own), window, step)
+    at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
-    rivals = np.where(overlap, -np.inf, correlation)
+    seen_own, seen_others = (~np.isnan(x[:, 0]) for x in (own, others))
+    if seen_own.all() and seen_others.all() and films is None:
+        correlation = _segment_correlations(own, others, window)[at]
+        comparable, counts = ~overlap, np.ones(len(starts), bool)
+    else:
+        correlation, common = _seen_correlations(
+            own, others, seen_own, seen_others, window
+        )
+        correlation, both = correlation[at], common[at] >= max(enough * window, 1)
+        if films is not None:
+            whole = films[starts] == films[starts + window - 1]
+            both &= np.outer(whole, whole)
+        comparable = both & ~overlap
+        counts = np.diag(both) & comparable.any(axis=1)
+    best = np.where(comparable, correlation, -np.inf).max(axis=1)
     # a segment without variation correlates with nothing, so it is not matched
-    return float(np.mean(np.diag(correlation) > np.maximum(rivals.max(axis=1), -1)))
+    hits = np.diag(correlation) > np.maximum(best, -1)
+    chance = 1 / (1 + comparable.sum(axis=1))
+    return tuple(np.where(counts, x, np.nan) for x in (hits, chance))  # type: ignore[return-value]
 
 
 def _segment_correlations(a: Matrix, b: Matrix, window: int) -> Matrix:
     """Correlate every segment of a with every one of b, without copying segments."""
-    n_segments, size = len(a) - window + 1, window * a.shape[1]
-    products = a @ b.T
-    inner = np.zeros((n_segments, n_segments))
-    for w in range(window):
-        inner += products[w : w + n_segments, w : w + n_segments]
+    size = window * a.shape[1]
+    inner = _diagonal_sums(a @ b.T, window)
     mean_a, mean_b = (_moving_sum(x.sum(axis=1), window) / size for x in (a, b))
     inner -= size * np.outer(mean_a, mean_b)
     norms = []
@@ -149,6 +218,38 @@ def _segment_correlations(a: Matrix, b: Matrix, window: int) -> Matrix:
         flat = rest <= 1e-12 * squares
         norms.append(np.sqrt(np.where(flat, np.inf, rest)))
     return np.asarray(inner / np.outer(*norms))
+
+
+def _seen_correlations(
+    own: Matrix, others: Matrix, seen_a: Any, seen_b: Any, window: int
+) -> tuple[Matrix, Matrix]:
+    """Correlate segments over the samples that both have, and count these."""
+    a, b = np.nan_to_num(own), np.nan_to_num(others)
+    known_a, known_b = seen_a.astype(float), seen_b.astype(float)
+
+    def total(of_a: Matrix, of_b: Matrix) -> Matrix:
+        return _diagonal_sums(np.outer(of_a, of_b), window)
+
+    common = total(known_a, known_b)
+    size = np.maximum(common * a.shape[1], 1)
+    sum_a, sum_b = total(a.sum(axis=1), known_b), total(known_a, b.sum(axis=1))
+    inner = _diagonal_sums(a @ b.T, window) - sum_a * sum_b / size
+    norm = np.ones_like(inner)
+    for squares, sums in (
+        (total((a * a).sum(axis=1), known_b), sum_a),
+        (total(known_a, (b * b).sum(axis=1)), sum_b),
+    ):
+        rest = squares - sums**2 / size
+        norm *= np.sqrt(np.where(rest <= 1e-12 * squares, np.inf, rest))
+    return inner / norm, common
+
+
+def _diagonal_sums(products: Matrix, window: int) -> Matrix:
+    n_segments = len(products) - window + 1
+    total = np.zeros((n_segments, n_segments))
+    for w in range(window):
+        total += products[w : w + n_segments, w : w + n_segments]
+    return total
 
 
 def _moving_sum(values: Matrix, window: int) -> Matrix:
@@ -164,44 +265,6 @@ def _segment_starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
             "do not overlap. Use a shorter window."
         )
     return np.arange(0, n_samples - window + 1, step)
-
-
-def inter_subject_correlation(shared: Sequence[Any]) -> Matrix:
-    """Correlate each feature of each subject with its average over the others.
-
-    Parameters
-    ----------
-    shared : list of arrays of shape (n_samples, n_features)
-        Features of each subject, locked in time. They are standardised over time before
-        they are averaged.
-
-    Returns
-    -------
-    ndarray of shape (n_subjects, n_features)
-        NaN where a feature does not vary.
-
-    References
-    ----------
-    Hasson, U., et al. (2004). Intersubject synchronization of cortical activity during
-    natural vision. Science 303.
-
-    Examples
-    --------
-    >>> x = np.random.default_rng(0).normal(size=(50, 2))
-    >>> inter_subject_correlation([x, 3 * x + 1, -x]).round(2)
-    array([[nan, nan],
-           [nan, nan],
-           [-1., -1.]])
-    """
-    arrays = _time_locked(shared, owner="inter_subject_correlation")
-    features = [zscored(array) for array in arrays]
-    total = np.sum(features, axis=0)
-    correlations = []
-    for own in features:
-        others = total - own
-        others[:, others.std(axis=0) < 1e-12] = 0  # they cancel out, to rounding
-        correlations.append(_column_correlations(own, others))
-    return np.array(correlations)
 
 
 def reconstruction_score(
@@ -240,7 +303,7 @@ def reconstruction_score(
         raise InputError(f"A score over samples needs at least 2; got {len(a)}.")
     varies = _scale(a) > 0
     if score == "correlation":
-        correlation = _column_correlations(a, b)
+        correlation = column_correlations(a, b)
         constant = varies & ~(_scale(b) > 0)
         return np.where(constant, 0.0, correlation)
     centred = a - a.mean(axis=0)
@@ -251,19 +314,107 @@ def reconstruction_score(
 
 def _time_locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
     """Return the subjects' features as float64, refusing unequal numbers of samples."""
+    arrays = _checked(shared, owner=owner)
+    for i, array in enumerate(arrays):
+        if len(array) != len(arrays[0]):
+            raise InputError(
+                f"{owner} compares samples x features row by row: subject {i} has "
+                f"shape {array.shape}, subject 0 has {arrays[0].shape}. Use the same "
+                "stimuli for all, or give the ids of the samples."
+            )
+    return arrays
+
+
+def _checked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
+    """Return the subjects' features as float64, refusing other features than others."""
     entries = check_list_of_subjects(shared, owner=owner)
     arrays = [to_numpy(s).astype(np.float64) for s in entries]
     first = arrays[0].shape
     for i, array in enumerate(arrays):
-        if array.ndim != 2 or array.shape != first:
+        if array.ndim != 2 or array.shape[1:] != first[1:]:
             raise InputError(
                 f"{owner} compares samples x features row by row: subject {i} has "
-                f"shape {array.shape}, subject 0 has {first}. Use the same stimuli for "
-                "all."
+                f"shape {array.shape}, subject 0 has {first}."
             )
         if not np.isfinite(array).all():
             raise InputError(f"Subject {i} has NaN or infinite features.")
     return arrays
+
+
+def on_clock(
+    shared: Sequence[Any],
+    ids: Sequence[Any] | None,
+    prepare: Callable[[Matrix], Matrix],
+    *,
+    owner: str,
+) -> tuple[list[Matrix], Codes | None]:
+    """Return prepared features on a common clock, rows of NaN unseen, and its films.
+
+    No films, and no such rows, where all subjects have the same ids, or none are given.
+    """
+    if ids is None:
+        return [prepare(x) for x in _time_locked(shared, owner=owner)], None
+    arrays = _checked(shared, owner=owner)
+    listed = [as_label_list(own, f"ids[{i}]") for i, own in enumerate(ids)]
+    if [len(own) for own in listed] != [len(x) for x in arrays]:
+        raise InputError(
+            f"ids of {owner} must have one id per sample of each subject: "
+            f"{[len(x) for x in arrays]}; got {[len(own) for own in listed]}."
+        )
+    prepared = [prepare(x) for x in arrays]
+    if all(own == listed[0] for own in listed):
+        return prepared, None
+    names = [str(i) for i in range(len(arrays))]
+    clock = film_clock(listed, names)
+    refuse_strangers(clock.seen, listed, names)
+    pairs = zip(prepared, clock.places, strict=True)
+    return [placed(x, own, clock.films.size) for x, own in pairs], clock.films
+
+
+def placed(x: Matrix, places: Codes, n_places: int) -> Matrix:
+    """Put rows at their places among rows of NaN."""
+    out = np.full((n_places, x.shape[1]), np.nan)
+    out[places[places >= 0]] = x[places >= 0]
+    return out
+
+
+def average_seen(arrays: Sequence[Matrix]) -> Matrix:
+    """Average rows over those who saw them; NaN where nobody did."""
+    mean = np.asarray(np.mean(arrays, axis=0))
+    if not np.isnan(mean).any():
+        return mean
+    seen = [~np.isnan(x[:, :1]) for x in arrays]
+    total = np.sum([np.nan_to_num(x) for x in arrays], axis=0)
+    count = np.sum(seen, axis=0)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+
+def averages_of_others(arrays: Sequence[Matrix]) -> list[Matrix]:
+    """Return, for each subject, the average (or, if all saw all, sum) of the others."""
+    filled = [np.nan_to_num(x) for x in arrays]
+    total = np.sum(filled, axis=0)
+    seen = np.array([~np.isnan(x[:, 0]) for x in arrays])
+    if seen.all():
+        return [total - own for own in filled]
+    found = []
+    for own, known in zip(filled, seen, strict=True):
+        count = (seen.sum(axis=0) - known)[:, None]
+        average = (total - own) / np.maximum(count, 1)
+        found.append(np.where(count > 0, average, np.nan))
+    return found
+
+
+def _counted_samples(features: list[Matrix], others: list[Matrix]) -> Codes:
+    both = (~np.isnan(a + b).any(axis=1) for a, b in zip(features, others, strict=True))
+    return np.array([rows.sum() for rows in both], np.intp)
+
+
+def row_means(values: Matrix) -> Matrix:
+    """Return means over what is known in each row; NaN where nothing is."""
+    known = ~np.isnan(values)
+    total = np.where(known, values, 0).sum(axis=1)
+    count = known.sum(axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _scale(x: Matrix) -> Matrix:
@@ -286,8 +437,16 @@ def centred(x: NDArray[Any]) -> Matrix:
     return np.asarray(x - x.mean(axis=0))
 
 
-def _column_correlations(a: Matrix, b: Matrix) -> Matrix:
-    """Correlate the columns of two arrays; NaN where one of them does not vary."""
+def column_correlations(a: Matrix, b: Matrix) -> Matrix:
+    """Correlate columns over the rows that both have (no NaN).
+
+    NaN where one of them does not vary.
+    """
+    both = ~np.isnan(a[:, 0] + b[:, 0]) if a.shape[1] else np.zeros(len(a), bool)
+    if not both.all():
+        a, b = a[both], b[both]
+    if len(a) < 2:
+        return np.full(a.shape[1], np.nan)
     scales = _scale(a), _scale(b)
     product = ((a - a.mean(axis=0)) * (b - b.mean(axis=0))).mean(axis=0)
     norm = scales[0] * scales[1]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Matrix
+from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.html import frame_html, result_html
 from brainweave._core.io import write_text
@@ -58,12 +58,12 @@ class _Scores:
     @property
     def mean(self) -> float:
         """Mean of the scores, over folds or over parts and subjects."""
-        return float(self.scores.mean())
+        return float(np.nanmean(self.scores))
 
     @property
     def std(self) -> float:
         """Standard deviation of the scores (divided by their number)."""
-        return float(self.scores.std())
+        return float(np.nanstd(self.scores))
 
     @property
     def study_fingerprint(self) -> str | None:
@@ -72,6 +72,33 @@ class _Scores:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self})"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy table."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the result to a JSON file, and its table beside it (.tsv).
+
+        Parameters
+        ----------
+        path : path
+            Of the JSON file.
+        """
+        write_results(path, {self.method: self})
+        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
+        write_text(Path(path).with_suffix(".tsv"), table)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Any:
+        """Read a result that :meth:`save` wrote; refuse a damaged file."""
+        results, _ = read_results(path)
+        if len(results) != 1:
+            raise InputError(
+                f"{str(path)!r} holds {len(results)} results; read it with "
+                "Comparison.load."
+            )
+        return next(iter(results.values()))
 
     def _repr_html_(self) -> str:
         from brainweave.evaluation.comparison import subject_interval
@@ -207,29 +234,6 @@ class ClassificationResult(_Scores):
             frame.insert(number, name, getattr(self, name))
         return frame
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the result to a JSON file, and its table of folds beside it (.tsv).
-
-        Parameters
-        ----------
-        path : path
-            Of the JSON file.
-        """
-        write_results(path, {self.method: self})
-        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
-        write_text(Path(path).with_suffix(".tsv"), table)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> "ClassificationResult":
-        """Read a result that :meth:`save` wrote; refuse a damaged file."""
-        results, _ = read_results(path)
-        if len(results) != 1:
-            raise InputError(
-                f"{str(path)!r} holds {len(results)} results; read it with "
-                "Comparison.load."
-            )
-        return next(iter(results.values()))
-
     def __str__(self) -> str:
         by = f"; {self.classifier}" if self.classifier else ""
         chance, p = f"chance {self.chance:.1%} ({self.chance_is})", ""
@@ -241,6 +245,10 @@ class ClassificationResult(_Scores):
         )
 
 
+def _no_counts() -> Codes:
+    return np.zeros(0, np.intp)
+
+
 @dataclass(kw_only=True, repr=False)
 class SubjectScores(_Scores):
     """One score per part of the study and subject.
@@ -248,7 +256,8 @@ class SubjectScores(_Scores):
     Attributes
     ----------
     scores : ndarray of shape (n_parts, n_subjects)
-        The scores; row h is of the samples that part h did not align with.
+        The scores; row h is of the samples that part h did not align with. NaN for a
+        subject who saw too little of what others saw.
     chance : float
         What guessing reaches.
     subjects : list of str
@@ -257,6 +266,11 @@ class SubjectScores(_Scores):
         What was measured.
     voxel_scores : list of list of ndarray of shape (n_voxels_i,)
         Per part and subject, for scores that are made of voxels; else empty.
+    n_samples : ndarray of shape (n_parts, n_subjects)
+        How many samples of each subject were compared.
+    common : ndarray of shape (n_parts, n_subjects, n_subjects)
+        How many samples the subject of a row had in common with that of a column, who
+        was among those averaged; 0 for pairs that were not compared.
     protocol, method, seconds, settings, study, design
         As in :class:`ClassificationResult`.
     """
@@ -264,6 +278,8 @@ class SubjectScores(_Scores):
     subjects: list[str]
     score: str
     voxel_scores: list[list[Matrix]] = field(default_factory=list, repr=False)
+    n_samples: Codes = field(default_factory=_no_counts, repr=False)
+    common: Codes = field(default_factory=_no_counts, repr=False)
 
     @classmethod
     def from_records(
@@ -278,18 +294,29 @@ class SubjectScores(_Scores):
         n_parts = 1 + max(r["half"] for r in records)
         scores = np.full((n_parts, len(subjects)), np.nan)
         voxels: list[list[Any]] = [[None] * len(subjects) for _ in range(n_parts)]
+        n_samples = np.zeros(scores.shape, np.intp)
+        common = np.zeros((*scores.shape, len(subjects)), np.intp)
         for r in records:
             where = [subjects.index(id) for id in r["test_subjects"]]
-            scores[r["half"], where] = r["subject_scores"]
+            scores[r["half"], where] = np.array(r["subject_scores"], np.float64)
+            n_samples[r["half"], where] = r.get("n_samples", 0)
+            common[r["half"], where] = r.get("common", 0)
             for i, values in zip(where, r.get("voxel_scores", ()), strict=False):
                 voxels[r["half"]][i] = values
         has_voxels = all("voxel_scores" in r for r in records)
+        if np.isnan(scores).all():
+            raise InputError(
+                "No subject could be scored: too few samples were seen by a subject "
+                "and by others. Use a shorter window, or score more samples."
+            )
         return cls(
             scores=scores,
             chance=chance_level(records),
             subjects=list(subjects),
             score=score,
             voxel_scores=voxels if has_voxels else [],
+            n_samples=n_samples,
+            common=common,
             **fields,
         )
 
@@ -301,11 +328,15 @@ class SubjectScores(_Scores):
         return "no relation"
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy table with one row per part and subject."""
+        """Return a tidy table with one row per part and subject.
+
+        Columns are method, protocol, half, subject, the score, samples (how many stood
+        behind it) and compared_with (how many others had some of them).
+        """
         import pandas as pd
 
         half, subject = np.indices(self.scores.shape)
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "method": self.method,
                 "protocol": self.protocol,
@@ -314,13 +345,21 @@ class SubjectScores(_Scores):
                 self.score: self.scores.ravel(),
             }
         )
+        if self.n_samples.shape == self.scores.shape:
+            frame["samples"] = self.n_samples.ravel()
+            frame["compared_with"] = (self.common > 0).sum(axis=-1).ravel()
+        return frame
 
     def __str__(self) -> str:
         by_spread = self.design.get("standardize") is False
         weighed = "; features by their spread" if by_spread else ""
+        counts = sorted(set(self.n_samples.ravel().tolist()))
+        gaps = ""
+        if len(counts) > 1:
+            gaps = f"; {counts[0]} to {counts[-1]} samples per subject"
         return (
             f"{self.method} ({self.protocol}): {self.score} {self.mean:.3f} ± "
-            f"{self.std:.3f}, chance {self.chance:.3f}{weighed}"
+            f"{self.std:.3f}, chance {self.chance:.3f}{weighed}{gaps}"
         )
 
 
@@ -428,7 +467,7 @@ class GridResult:
             rows.append({**row, **r["tags"], **r["versions"]})
         return pd.DataFrame(rows)
 
-    def result_of(self, method: str, protocol: str) -> ClassificationResult | str:
+    def result_of(self, method: str, protocol: str) -> Any:
         """Return the result of a method, or why it has none.
 
         What failed in any fold has no result: a mean over some folds is not comparable
@@ -444,7 +483,7 @@ class GridResult:
             for stage, spent in r["seconds"].items():
                 seconds[stage] = seconds.get(stage, 0.0) + spent
         seconds["total"] = sum(seconds.values())
-        return ClassificationResult.from_records(
+        return make_result(
             records,
             categories=records[0]["categories"],
             protocol=protocol,
@@ -461,6 +500,25 @@ class GridResult:
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
         return f"GridResult({len(self.records)} cells, {failed} failed)"
+
+
+def make_result(
+    records: Sequence[Record], *, categories: list[Any], **fields: Any
+) -> ClassificationResult | SubjectScores:
+    """Make the result that records are of: of classes, or subject by subject."""
+    if all("confusion" in r for r in records):
+        return ClassificationResult.from_records(
+            records, categories=categories, **fields
+        )
+    design = fields["design"]
+    if all("standardized" in r for r in records):
+        design["standardize"] = all(r["standardized"] for r in records)
+    return SubjectScores.from_records(
+        records,
+        subjects=fields["study"]["subjects"],
+        score=design.get("score") or design["measure"],
+        **fields,
+    )
 
 
 def chance_level(records: Sequence[Record]) -> float:
@@ -483,7 +541,7 @@ FORMAT = "brainweave-results"
 
 def write_results(
     path: str | PathLike[str],
-    results: Mapping[str, ClassificationResult],
+    results: Mapping[str, Any],
     errors: Mapping[str, str] | None = None,
 ) -> None:
     """Write results by name, and the errors of methods without one, as JSON."""
@@ -492,7 +550,9 @@ def write_results(
         "brainweave": __version__,
         "results": {
             name: {
-                **plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str),
+                **_without_nan(
+                    plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
+                ),
                 "mean": r.mean,
                 "std": r.std,
             }
@@ -504,9 +564,18 @@ def write_results(
     write_text(Path(path), json.dumps(document, indent=1) + "\n")
 
 
+def _without_nan(value: Any) -> Any:
+    """Replace NaN, which JSON does not have, by None in nested lists."""
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(v) for v in value]
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
 def read_results(
     path: str | PathLike[str],
-) -> tuple[dict[str, ClassificationResult], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Read results and errors that :func:`write_results` wrote; refuse all else."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -519,9 +588,18 @@ def read_results(
             for told in ("mean", "std"):  # for people; they follow from the scores
                 del values[told]
             for array in ("scores", "permutation_scores"):
-                values[array] = np.array(values[array], dtype=np.float64)
-            values["confusion"] = np.array(values["confusion"], dtype=np.intp)
-            found[name] = ClassificationResult(**values)
+                if array in values:
+                    values[array] = np.array(values[array], dtype=np.float64)
+            for array in ("confusion", "n_samples", "common"):
+                if array in values:
+                    values[array] = np.array(values[array], dtype=np.intp)
+            if values.get("voxel_scores"):
+                values["voxel_scores"] = [
+                    [None if v is None else np.array(v, np.float64) for v in part]
+                    for part in values["voxel_scores"]
+                ]
+            kind: Any = SubjectScores if "score" in values else ClassificationResult
+            found[name] = kind(**values)
         return found, document["errors"]
     except FileNotFoundError:
         raise InputError(f"There is no file {str(path)!r} with results.") from None

@@ -7,6 +7,7 @@ the same split uses them again.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel
 from brainweave.basis.signatures import same_samples, sample_signatures
 from brainweave.basis.voxels import SampleProducts
+from brainweave.evaluation.clock import film_clock
 from brainweave.study.provenance import scaled_within
 from brainweave.study.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
@@ -47,7 +49,26 @@ class Split:
 
     def __init__(self, aligning: Study, scored: Study) -> None:
         self.aligning, self.scored = aligning, scored
+        self._locked: Split | None = None  # of what all have
         self.clear()
+
+    def for_aligner(self, aligner: Any) -> "Split":
+        """Return this split, with the aligning samples that a method can use.
+
+        Of a film that people saw in part, methods that join samples by row get what all
+        saw. Where there are categories, it is up to `match` to choose samples.
+        """
+        film = not self.aligning.categories and _differ(self.aligning)
+        if not film or not self._by_row(aligner):
+            return self
+        if self._locked is None:
+            locked = match_study(self.aligning, "intersect")
+            self._locked = Split(locked, self.scored)
+        return self._locked
+
+    def _by_row(self, aligner: Any) -> bool:
+        ours = isinstance(aligner, BaseAligner)
+        return ours and "rows" in aligner._joined_by(self.y_for(aligner))
 
     @property
     def n_subjects(self) -> int:
@@ -59,6 +80,7 @@ class Split:
         self._bases: dict[Key, SubjectBasis] = {}
         self._products: dict[tuple[int, bool | str], SampleProducts] = {}
         self._kernels: dict[Key, Matrix] = {}
+        self._locked = None
 
     def y_for(self, aligner: Any) -> list[Any] | None:
         """Return the y to align with: categories, or stimulus ids for time graphs."""
@@ -73,8 +95,7 @@ class Split:
 
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
-        ours = isinstance(aligner, BaseAligner)
-        if not (ours and "rows" in aligner._joined_by(self.y_for(aligner))):
+        if not self._by_row(aligner):
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
@@ -287,13 +308,16 @@ class SplitStudy:
         """Numbers of splits and of subjects."""
         return len(self.splits), len(self.ids)
 
-    def about(self) -> dict[str, Any]:
-        """Return what results record of the study."""
+    def about(self, aligner: Any = None) -> dict[str, Any]:
+        """Return what results record of the study, as an aligner uses it."""
+        used = [part.aligning for part in self.splits]
+        with suppress(InputError):  # it fails again when it is fitted
+            used = [part.for_aligner(aligner).aligning for part in self.splits]
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
             "subjects": list(self.ids),
-            "n_aligning": [[s.n_samples for s in p.aligning] for p in self.splits],
+            "n_aligning": [[s.n_samples for s in part] for part in used],
             "n_scored": [[s.n_samples for s in p.scored] for p in self.splits],
         }
 
@@ -314,6 +338,8 @@ def split_study(
     y: Any = None,
     *,
     halves: Any = "category",
+    block: int | None = None,
+    border: int = 0,
     align: Sequence[Any] | None = None,
     match: str | None = None,
 ) -> SplitStudy:
@@ -324,19 +350,31 @@ def split_study(
     study : Study, or list of arrays of shape (n_samples_i, n_voxels_i)
         Samples of each subject. Files are read here, once.
     y : list of array-like, optional
-        Categories; by default those of the study.
-    halves : {"category", "run"} or list of boolean arrays, default="category"
-        "category": the first half of the samples of each category, against the rest;
-        "run": the first half of the runs, against the rest (see
-        :meth:`brainweave.Study.split_halves`); or one mask per subject, True for the
-        first half. Each half aligns once and is scored once.
+        Categories, or, where no value occurs twice in a subject, stimulus ids; by
+        default those of the study.
+    halves : {"category", "run", "film", "time"} or list of boolean arrays
+        "category", the default: the first half of the samples of each category, against
+        the rest, and without categories as "time"; "run": the first half of the runs,
+        against the rest (see :meth:`brainweave.Study.split_halves`); "film": the first
+        half of the films that stimulus ids name; "time": the first half of the film's
+        clock (the stimulus ids, else the rows), or every other `block` of it; or one
+        mask per subject, True for the first half. Each half aligns once and is scored
+        once.
+    block : int, optional
+        Time steps per block for ``halves="time"``, so that people who left early have
+        samples in both halves.
+    border : int, default=0
+        How many time steps are left out between blocks, whose responses overlap.
     align : list of Study, or of lists of arrays, optional
         Separate samples of the same subjects to align with, such as thirds of a movie;
         each aligns once, all samples of `study` are scored, and `halves` is not used.
+        Matching, reconstruction and inter-subject correlation allow samples of `study`
+        among them: those are not scored, but stand in the average of the others.
     match : {"truncate", "average", "intersect"}, optional
         Make the aligning samples correspond row by row, for methods that need them
         locked in time; see :func:`brainweave.match_samples`. "intersect" goes by the
-        stimuli if all subjects have them. By default samples stay as they are.
+        stimuli if all subjects have them. By default samples stay as they are, but
+        methods that need equal rows align with what all saw of a film.
 
     Returns
     -------
@@ -358,18 +396,20 @@ def split_study(
                 "This study is split already: give y, align and match to split_study."
             )
         return study
-    whole = _in_memory(as_study(study, y))
+    whole = _in_memory(as_study(study, y, keep_labels=align is not None))
     refuse_aligned(whole)
     _refuse_copies(whole)
     design: dict[str, Any] = {"match": match}
     if align is not None:
         design["halves"] = "align"
-        parts = _aligning_parts(whole, align, named=isinstance(study, Study))
-        splits = [Split(part, whole) for part in parts]
+        splits = _aligning_parts(whole, align, named=isinstance(study, Study))
+        parts = [split.aligning for split in splits]
     else:
         design["halves"] = halves if isinstance(halves, str) else "masks"
-        masks = half_masks(whole, halves)
-        if shared := _scaled_together(whole, masks):
+        if block is not None or border:
+            design |= {"block": block, "border": border}
+        masks = half_masks(whole, halves, block, border)
+        if shared := _scaled_together(whole, masks[0]):
             design["standardised_together"] = shared
         splits, parts = split_in_halves(whole, masks), []
     for each in (whole, *parts):
@@ -381,12 +421,11 @@ def split_study(
     )
 
 
-def split_in_halves(study: Study, halves: Any) -> list[Split]:
+def split_in_halves(study: Study, masks: Any) -> list[Split]:
     """Return two splits: each half aligns once, and is scored once."""
-    masks = half_masks(study, halves)
     first, second = (
         Study((s.select(m) for s, m in zip(study, rows, strict=True)), study.name)
-        for rows in (masks, [~mask for mask in masks])
+        for rows in masks
     )
     return [Split(first, second), Split(second, first)]
 
@@ -419,6 +458,19 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
             "scores near 100 %). Score the study as it was before it was transformed, "
             "or only samples that did not align: subject.select(~subject.aligned)."
         )
+
+
+def refuse_aligning(split: SplitStudy) -> None:
+    """Refuse samples that are scored though they align."""
+    for number, part in enumerate(split.splits):
+        for s in part.scored:
+            if s.aligned is not None and np.any(s.aligned):
+                raise InputError(
+                    f"{np.count_nonzero(s.aligned)} of the {s.n_samples} samples of "
+                    f"subject {s.id!r} are in align[{number}] too; scoring samples "
+                    "that aligned would be circular (even noise scores near 100 %). "
+                    "Align with other samples, or let halves divide the study."
+                )
 
 
 def _refuse_copies(study: Study) -> None:
@@ -459,8 +511,12 @@ def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
     ]
 
 
-def as_study(study: Any, y: Any = None) -> Study:
-    """Return a Study from a Study or lists; y replaces its labels."""
+def as_study(study: Any, y: Any = None, *, keep_labels: bool = False) -> Study:
+    """Return a Study from a Study or lists; y replaces its labels.
+
+    Where no value of y occurs twice in any subject they are stimulus ids, which replace
+    its stimuli (and, with `keep_labels`, may still be categories as well).
+    """
     if not isinstance(study, Study):
         subjects = []
         entries = check_list_of_subjects(study, owner="The evaluation")
@@ -473,8 +529,15 @@ def as_study(study: Any, y: Any = None) -> Study:
     if y is None:
         return study
     labels = labels_per_subject(list(study), y, owner="the evaluation")
-    pairs = zip(study, labels or [None] * len(study), strict=True)
-    return Study((s._replace(labels=known) for s, known in pairs), study.name)
+    pairs = list(zip(study, labels or [None] * len(study), strict=True))
+    labelled = Study((s._replace(labels=known) for s, known in pairs), study.name)
+    values = [[] if s.labels is None else s.labels.tolist() for s in labelled]
+    given = [[v for v in own if v is not None] for own in values]
+    if not all(len(own) > 1 and len(set(own)) == len(own) for own in given):
+        return labelled
+    base = labelled if keep_labels else study
+    with_ids = zip(base, (ids for _, ids in pairs), strict=True)
+    return Study((s._replace(stimuli=ids) for s, ids in with_ids), study.name)
 
 
 def _in_memory(study: Study) -> Study:
@@ -482,24 +545,34 @@ def _in_memory(study: Study) -> Study:
     return study.map(lambda s: s._replace(samples=s.data()) if s.is_lazy else s)
 
 
-def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
-    """Return which samples of every subject are in the first half."""
+Masks = list[NDArray[np.bool_]]
+
+
+def half_masks(
+    study: Study, halves: Any, block: int | None = None, border: int = 0
+) -> tuple[Masks, Masks]:
+    """Return which samples of all subjects are in the first half, and in the second."""
     if isinstance(halves, str):
-        if halves not in ("category", "run"):
+        known = ("category", "run", "film", "time")
+        if halves not in known:
             raise InputError(
-                "halves must be 'category', 'run' or one boolean mask per subject; "
-                f"got {halves!r}."
+                "halves must be 'category', 'run', 'film', 'time' or one boolean mask "
+                f"per subject; got {halves!r}."
             )
+        gaps = halves == "category" and not study.categories and _differ(study)
+        if halves in ("film", "time") or gaps or block is not None or border:
+            return _halves_of_clock(study, halves, block, border)
         # the study splits row numbers in place of samples, which may be large
         rows = study.map(
             lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
         )
         by: Any = halves
         first, _ = rows.split_halves(by)
-        return [
+        masks = [
             np.isin(np.arange(s.n_samples), np.ravel(kept.data()))
             for s, kept in zip(study, first, strict=True)
         ]
+        return masks, [~mask for mask in masks]
     masks = [
         np.asarray(m) for m in check_list_of_subjects(halves, owner="halves", minimum=1)
     ]
@@ -516,11 +589,71 @@ def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
                 f"the first half and False for the second; got {mask.dtype} of shape "
                 f"{mask.shape}, {np.count_nonzero(mask)} of them True."
             )
-    return masks
+    return masks, [~mask for mask in masks]
 
 
-def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[Study]:
-    """Return separate samples to align with, which must not be scored as well."""
+def _differ(study: Study) -> bool:
+    """Whether all subjects have stimulus ids, but not the same in the same rows."""
+    ids: list[Any] = [s.stimuli for s in study]
+    if any(own is None for own in ids):
+        return False
+    return not all(np.array_equal(own, ids[0]) for own in ids)
+
+
+def _halves_of_clock(
+    study: Study, halves: str, block: int | None, border: int
+) -> tuple[Masks, Masks]:
+    """Divide by films, or by blocks of time with a border, alike for all subjects."""
+    check_int("border", border, minimum=0, owner="split_study")
+    if halves not in ("time", "film") and study.categories:
+        raise InputError("block and border divide time: use them with halves='time'.")
+    known = all(s.stimuli is not None for s in study)
+    if halves == "film" and not known:
+        raise InputError(
+            "halves='film' needs stimulus ids that name films, such as 'film:12', for "
+            "the samples of all subjects."
+        )
+    ids: list[Any] = [np.arange(s.n_samples) for s in study]
+    if known and (_differ(study) or halves == "film"):
+        ids = [np.asarray(s.stimuli, object) for s in study]
+    clock = film_clock([own.tolist() for own in ids], study.ids)
+    at = np.arange(clock.films.size)
+    if halves == "film":
+        if len(clock.names) < 2:
+            raise InputError(
+                f"halves='film' needs at least two films; the ids name "
+                f"{clock.names}. Use halves='time'."
+            )
+        half = clock.films >= (len(clock.names) + 1) // 2
+    else:
+        size = -(-at.size // 2) if block is None else block
+        check_int("block", size, minimum=1, owner="split_study")
+        half = (at // size) % 2 == 1
+    changes = np.flatnonzero(np.diff(half)) + 1
+    near = np.zeros(at.size, bool)
+    for start in changes:
+        near[start : start + border] = True
+    masks = [(half == side) & ~near for side in (False, True)]
+    for side, name in ((0, "first"), (1, "second")):
+        for subject, places in zip(study, clock.places, strict=True):
+            if not masks[side][places[places >= 0]].any():
+                raise InputError(
+                    f"Subject {subject.id!r} saw nothing of the {name} half of the "
+                    "film. Divide it into shorter blocks (halves='time', block=...), "
+                    "or leave this subject out."
+                )
+    first, second = (
+        [np.where(places >= 0, mask[places], False) for places in clock.places]
+        for mask in masks
+    )
+    return first, second
+
+
+def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[Split]:
+    """Return splits with separate samples to align with.
+
+    Scored samples that are among these are marked as aligned.
+    """
     if isinstance(align, Study) or not isinstance(align, (list, tuple)) or not align:
         raise TypeError(
             "align takes a list with one entry per part, each a Study or a list of "
@@ -535,6 +668,7 @@ def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[
                 f"{len(study)}. Give the same subjects in the same order."
             )
         refuse_aligned(aligning)
+        scored_before = []
         for a, s in zip(aligning, study, strict=True):
             other = named and isinstance(entry, Study) and a.id != s.id
             if other or a.n_voxels != s.n_voxels:
@@ -546,14 +680,9 @@ def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[
             scored, aligns = (sample_signatures(x.samples) for x in (s, a))
             # empty samples are alike and tell nothing
             shared = same_samples(scored, aligns) & scored.any(axis=1)
-            if shared.any():
-                raise InputError(
-                    f"{np.count_nonzero(shared)} of the {s.n_samples} samples of "
-                    f"subject {s.id!r} are in align[{number}] too; scoring samples "
-                    "that aligned would be circular (even noise scores near 100 %). "
-                    "Align with other samples, or let halves divide the study."
-                )
-        parts.append(aligning)
+            scored_before.append(s._replace(aligned=shared) if shared.any() else s)
+        same = all(a is b for a, b in zip(scored_before, study, strict=True))
+        parts.append(Split(aligning, study if same else Study(scored_before)))
     return parts
 
 

@@ -17,7 +17,12 @@ from brainweave.aligners.gdm.paper import PaperGDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.evaluation.evaluate import PROTOCOLS, between_subject_classification
-from brainweave.evaluation.splits import SplitStudy, refuse_aligned, split_in_halves
+from brainweave.evaluation.splits import (
+    SplitStudy,
+    half_masks,
+    refuse_aligned,
+    split_in_halves,
+)
 from brainweave.study.study import Study, Subject
 
 DEFAULT_ENERGIES = (0.2, 0.35, 0.5, 0.65, 0.82, 1.0)
@@ -250,4 +255,4 @@ def _halves(bases: list[SubjectBasis], labels: list[Any]) -> SplitStudy:
         Subject(str(i), basis._data, labels=known, runs=basis.runs)
         for i, (basis, known) in enumerate(zip(bases, labels, strict=True))
     )
-    return SplitStudy(split_in_halves(study, "category"))
+    return SplitStudy(split_in_halves(study, half_masks(study, "category")))
