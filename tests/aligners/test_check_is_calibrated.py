@@ -332,7 +332,7 @@ def test_pieces_are_checked_one_by_one(kind, tmp_path):
     assert_allclose(known.pieces, table)
 
 
-@pytest.mark.parametrize(("n", "most"), few_or_many((6, 1), (20, 3)))
+@pytest.mark.parametrize(("n", "most"), few_or_many((4, 1), (20, 3)))
 def test_pieces_of_noise_hold_nothing(n, most):
     worked = 0
     for seed in range(n):
