@@ -62,7 +62,7 @@ def tasks(folder: Path) -> dict[str, Callable[[], Any]]:
             lambda: [s.data() for s in bw.load_bids(folder / "bids")]
         ),
         "`compare_methods(study, ...)`": (
-            lambda: bw.compare_methods(study, {"GDM": bw.GDM(), "none": bw.NoAlignment()})
+            lambda: bw.compare_methods(study, {"GDM": bw.GDM(), "SRM": bw.SRM(2)})
         ),
         "`write_report(study, model)`": (
             lambda: write_report(folder / "r.html", study=study, model=gdm)
