@@ -288,14 +288,9 @@ def labels_per_subject(
         n = check_2d(subject, f"X[{i}]")[0] if known is None else known
         if labels is None:
             entries[i] = np.full(n, None)
-        elif len(labels) != n and for_all:
-            raise InputError(
-                f"y of {owner} is one list of {len(labels)} labels, which would hold "
-                f"for all subjects, but X[{i}] has {n} samples. Pass one list per "
-                "subject: [y1, y2, ...]."
-            )
         elif len(labels) != n:
-            raise InputError(f"y[{i}] has {len(labels)} labels for {n} samples.")
+            one = " y is one list for all: pass [y1, y2, ...]." if for_all else ""
+            raise InputError(f"y[{i}] has {len(labels)} labels for {n} samples.{one}")
     return entries
 
 

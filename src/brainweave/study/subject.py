@@ -422,19 +422,12 @@ def _as_label(value: Any, owner: str) -> int | str:
     """Return a label as text or as an int that is kept exactly."""
     if isinstance(value, str):
         return value
-    if not isinstance(value, int | float):  # bool is int
-        raise TypeError(
-            f"{owner} are strings or whole numbers, got {type(value).__name__} "
-            f"{value!r}."
-        )
-    problem = ""
-    if isinstance(value, float) and not value.is_integer():
-        problem = f"got {value}"
-    elif abs(value) > _LARGEST:
-        problem = f"got {int(value)}, which is larger than {_LARGEST}"
-    if problem:
+    whole = isinstance(value, int)  # bool is int
+    whole = whole or (isinstance(value, float) and value.is_integer())
+    if not whole or abs(value) > _LARGEST:
         raise InputError(
-            f"{owner} are strings or whole numbers, {problem}. Turn them into strings."
+            f"{owner} are strings or whole numbers up to {_LARGEST}, got "
+            f"{type(value).__name__} {value!r}. Turn them into strings."
         )
     return int(value)
 
