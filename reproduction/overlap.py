@@ -180,7 +180,8 @@ def _score_design(
     for turn in range(TURNS):
         order = [*((turn + p) % TURNS for p in range(TURNS)), *unseen]
         seen = _film(parts, [[order[p] for p in groups[g]] for g in belongs])
-        for p in unseen or range(TURNS):
+        missed = [p for p in range(TURNS) if any(p not in groups[g] for g in belongs)]
+        for p in unseen or missed:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the paper's form separates them
                 found = between_subject_matching(

@@ -190,7 +190,7 @@ def isc_test(
 
     Parameters
     ----------
-    shared, ids, pairwise, standardize : various
+    shared, ids : various
         As in :func:`inter_subject_correlation`.
     null : {"sign-flip", "phase", "shift", "bootstrap"}, default="sign-flip"
         What is drawn, alike for all features of a subject. The first three make
@@ -202,6 +202,8 @@ def isc_test(
     groups : sequence, optional
         Group of each subject, two in all: their membership is permuted, and `null` is
         not used.
+    pairwise, standardize : bool
+        As in :func:`inter_subject_correlation`.
     n_draws : int, default=1000
         Number of draws; no p is below 1 / (1 + n_draws).
     random_state : int, RandomState or None
