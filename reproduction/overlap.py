@@ -202,7 +202,7 @@ def _film(parts: Parts, shown: list[list[int]]) -> Study:
     """Return a study of the parts that were shown to each subject, with their ids."""
     people = []
     for i, (own, which) in enumerate(zip(parts, shown, strict=True)):
-        ids = [f"{p}:{t}" for p in which for t in range(len(own[p]))]
+        ids = [f"{p}@{t}" for p in which for t in range(len(own[p]))]
         X = np.concatenate([own[p] for p in which])
         people.append(Subject(str(i), X, stimuli=ids))
     return Study(people)

@@ -32,7 +32,7 @@ from brainweave.evaluation.classifiers import (
     prepare_tasks,
     run_task,
 )
-from brainweave.evaluation.clock import common_clock, refuse_strangers
+from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.evaluation.metrics import (
     average_seen,
     centred,
@@ -324,7 +324,7 @@ def _mean(values: Any) -> float | None:
 
 def _clock_of(scored: Study) -> tuple[list[Codes], int, Codes | None]:
     """Return the places of samples on a common clock, its length, and its films."""
-    clock = common_clock(scored)
+    clock = study_timeline(scored)
     if clock is not None:
         return clock.places, clock.films.size, clock.films
     n = scored.subjects[0].n_samples

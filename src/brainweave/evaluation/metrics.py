@@ -16,7 +16,7 @@ from brainweave._core.validation import (
     check_list_of_subjects,
     check_option,
 )
-from brainweave.evaluation.clock import film_clock, refuse_strangers
+from brainweave.evaluation.timeline import refuse_strangers, timeline
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def time_segment_matching(
         Features of each subject.
     ids : list of array-like, optional
         Stimulus id of each sample of each subject, its time in the film, by which
-        samples correspond: whole numbers, or texts that end in one ("film:12"). By
-        default rows correspond.
+        samples correspond: moments ("film@12.5") or numbers; other texts come in the
+        order in which they first appear. By default rows correspond.
     window : int, default=9
         Samples per segment.
     step : int, default=1
@@ -365,7 +365,7 @@ def on_clock(
     if all(own == listed[0] for own in listed):
         return prepared, None
     names = [str(i) for i in range(len(arrays))]
-    clock = film_clock(listed, names)
+    clock = timeline(listed, names)
     refuse_strangers(clock.seen, listed, names)
     pairs = zip(prepared, clock.places, strict=True)
     return [placed(x, own, clock.films.size) for x, own in pairs], clock.films
