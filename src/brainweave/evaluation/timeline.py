@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._core.arrays import Codes
+from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import object_array
 from brainweave.study.study import Study
@@ -32,6 +32,20 @@ class Timeline:
     films: Codes
     names: list[str]
 
+    @classmethod
+    def of_rows(cls, n_subjects: int, n_samples: int) -> "Timeline":
+        """Return the timeline of subjects whose rows correspond."""
+        return cls(
+            [np.arange(n_samples)] * n_subjects, np.zeros(n_samples, np.intp), []
+        )
+
+    def place(self, x: Matrix, subject: int) -> Matrix:
+        """Put the rows of a subject at their places among rows of NaN."""
+        out = np.full((self.films.size, x.shape[1]), np.nan)
+        known = self.places[subject] >= 0
+        out[self.places[subject][known]] = x[known]
+        return out
+
     @property
     def seen(self) -> Any:
         """Who has a sample at which place, as booleans (n_subjects, n_places)."""
@@ -41,8 +55,8 @@ class Timeline:
         return seen
 
 
-def study_timeline(study: Study) -> Timeline | None:
-    """Return the timeline of a study, or None if the rows of all subjects correspond.
+def study_timeline(study: Study) -> Timeline:
+    """Return the timeline of a study, by its rows unless these show something else.
 
     Refuses subjects whose samples differ while somebody has no ids.
     """
@@ -62,7 +76,7 @@ def study_timeline(study: Study) -> Timeline | None:
                 "subjects sample by sample: give the stimulus id of every sample, as "
                 "y or as stimuli of the subjects, so that what both saw is compared."
             )
-    return None
+    return Timeline.of_rows(len(study), first.n_samples)
 
 
 def timeline(ids: list[list[Any]], names: list[str]) -> Timeline:
