@@ -211,6 +211,11 @@ def alignment_check(
     >>> check.worked, str(check).split(":")[0]
     (False, 'No evidence of a shared space')
     """
+    if not hasattr(aligner, "fit_new_subject"):
+        raise TypeError(
+            "alignment_check takes a fitted aligner, such as GDM().fit(X, y); got "
+            f"{type(aligner).__name__}."
+        )
     check_is_fitted(aligner, "maps_")
     check_int("n_permutations", n_permutations, minimum=1, owner="alignment_check")
     aligner = getattr(aligner, "best_estimator_", aligner)
