@@ -106,9 +106,9 @@ def encode_new_labels(y: Any, names: Sequence[Any]) -> Codes:
     unknown = sort_labels(v for v in values if v is not None and v not in code_of)
     if unknown:
         raise InputError(
-            f"The new subject has labels that the model does not know: "
-            f"{format_ids(unknown)}; it has {format_ids(names)}. Set them to None to leave those samples "
-            "unlabelled."
+            "The new subject has labels that the model does not know: "
+            f"{format_ids(unknown)}; it has {format_ids(names)}. Set them to None to "
+            "leave those samples unlabelled."
         )
     return np.array([code_of.get(v, NO_LABEL) for v in values], dtype=np.intp)
 

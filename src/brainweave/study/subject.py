@@ -440,7 +440,10 @@ def _as_label(value: Any, owner: str) -> int | str:
             "as y, with GDM(graph=neighbor_graph), or cut them into categories."
         )
     elif abs(value) > _LARGEST:
-        problem = f"got {int(value)}, which is larger than {_LARGEST}. Turn them into strings."
+        problem = (
+            f"got {int(value)}, which is larger than {_LARGEST}. Turn them into "
+            "strings."
+        )
     if problem:
         raise InputError(f"{owner} are strings or whole numbers, {problem}")
     return int(value)
