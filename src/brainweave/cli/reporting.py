@@ -204,19 +204,10 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
     from brainweave.study.provenance import cautions
 
     study = files.open_study(path, verify=verify or None)
-    # row t is the same category in all subjects
-    labels = [s.labels.tolist() for s in study if s.labels is not None]
-    same_length = len({s.n_samples for s in study}) == 1
-    locked = same_length and all(known == labels[0] for known in labels)
-    order = (
-        "the same sequence for all: any method can align it"
-        if locked
-        else "sequences differ: GDM, or --match for methods locked in time"
-    )
     lines = [
         f"Study {study.name or path.name!r}: {len(study)} subjects",
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
-        f"Samples: {order}",
+        f"Samples: {_order_of(study)}",
         "",
         study.summary().reset_index().to_string(index=False),
     ]
@@ -225,6 +216,31 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
         lines += ["", "What was done to the data", *(f"  {line}" for line in done)]
         lines += [f"Warning: {text}" for text in cautions(study.record)]
     return lines
+
+
+def _order_of(study: Any) -> str:
+    """Say which methods the order of the samples allows."""
+    from brainweave.plotting.films import read_timeline
+
+    film = None if study.categories else read_timeline(study)
+    if film is not None:
+        n, seen = film.films.size, film.seen
+        films = ", ".join(filter(None, film.names))
+        told = f"a film ({films}) of {n} time steps" if films else f"{n} time steps"
+        if seen.all():
+            return f"{told}, seen by all: any method can align it"
+        least, most = seen.sum(axis=1).min(), seen.sum(axis=1).max()
+        return (
+            f"{told}; subjects saw {least} to {most}, all of them "
+            f"{seen.all(axis=0).sum()}: GDM uses what each one saw, methods locked in "
+            "time what all saw"
+        )
+    # row t is the same category in all subjects
+    labels = [s.labels.tolist() for s in study if s.labels is not None]
+    same_length = len({s.n_samples for s in study}) == 1
+    if same_length and all(known == labels[0] for known in labels):
+        return "the same sequence for all: any method can align it"
+    return "sequences differ: GDM, or --match for methods locked in time"
 
 
 def _describe_model(path: Path, verify: bool) -> list[str]:
@@ -336,8 +352,12 @@ def demo(
             random_state=0,
         )
         study = simulated.save(folder, overwrite=folder.exists())
-    gdm = brainweave.PaperGDM("auto", energy=0.82)
-    methods = {"GDM": gdm, "without alignment": brainweave.NoAlignment()}
+    gdm = brainweave.GDM()
+    methods = {
+        "GDM": gdm,
+        "GDM as published": brainweave.PaperGDM("auto", energy=0.82),
+        "without alignment": brainweave.NoAlignment(),
+    }
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
             study, methods, protocols=PROTOCOLS, random_state=0, progress=progress
