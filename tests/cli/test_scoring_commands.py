@@ -200,7 +200,7 @@ def test_demo_goes_the_whole_way(tmp_path, execute):
     }
     assert len(bw.Study.open(tmp_path / "d" / "study")) == 3
     results = bw.Comparison.load(tmp_path / "d" / "results.json").results
-    methods = ("GDM", "without alignment")
+    methods = ("GDM", "GDM as published", "without alignment")
     assert list(results) == [
         f"{m} ({p})" for p in ("held-out", "joint") for m in methods
     ]

@@ -56,8 +56,8 @@ def make_aligner(
 ) -> Any:
     """Make the aligner that the options of a command ask for.
 
-    Options that are None leave the aligner's own default; without categories in the
-    `study` graphs join samples by time. A `lenient` command, which has several methods,
+    Options that are None leave the aligner's own default; the samples of a `study` of
+    films are joined by time. A `lenient` command, which has several methods,
     ignores shared options that a method does not have.
     """
     import brainweave
@@ -93,10 +93,15 @@ def make_aligner(
     if class_name == "GDM" and {"energy", "solver"} & set(values):
         raise UsageError("--method gdm has no energy or solver: use paper-gdm.")
     c.refuse_unknown(values, parameters, f"{method} has no parameter '{{}}'")
-    if study is not None and "graph" in parameters and not study.categories:
+    if study is not None and "graph" in parameters and is_film(study):
         values.setdefault("graph", "time")
     aligner = cls(**values)
     return by_region(aligner, options.get("parcels"), options.get("searchlight"))
+
+
+def is_film(study: "Study") -> bool:
+    """Whether samples have stimulus ids, but no categories."""
+    return not study.categories and all(s.stimuli is not None for s in study)
 
 
 def named_aligners(
