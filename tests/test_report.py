@@ -806,7 +806,7 @@ def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
         "Confounds: simple.",
         "Scrubbing: none.",
         f"Mask: {dict(describe_record(known.record))['mask']}.",
-        "The first half of each subject's runs aligned and the rest were classified",
+        "The first half of each subject's runs aligned and the rest were scored",
         "One subject was tested at a time",
         "Without alignment, voxels that all subjects have were compared one by one",
         "by flipping the signs of the subjects' differences from it (one-sided)",
