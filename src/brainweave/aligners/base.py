@@ -98,6 +98,10 @@ class BaseAligner(BaseEstimator, Stored):
         """Return what ties samples of subjects: "labels", "rows", other, or nothing."""
         return {"graph"}
 
+    def _settled_by(self, fits: list[Any]) -> dict[str, Any]:
+        """Return the parameters that fits to some pieces of a brain settle for all."""
+        return {}
+
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Refuse, before any voxel is read, what this method cannot align."""
 
