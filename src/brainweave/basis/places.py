@@ -184,6 +184,11 @@ class PieceSpace(NamedTuple):
     names: list[Any]
     what: str
 
+    @property
+    def n_voxels(self) -> int:
+        """Number of voxels in the piece."""
+        return len(self.names)
+
     def place_labels(self) -> tuple[Any, list[Any], str]:
         """Return the frame, the place of each voxel, and what places are."""
         return self.frame, self.names, self.what

@@ -6,6 +6,7 @@ the first is drawn.
 """
 
 from brainweave.plotting.model import (
+    plot_brain,
     plot_eigenvalues,
     plot_energy,
     plot_feature_map,
@@ -22,6 +23,7 @@ from brainweave.plotting.style import palette
 __all__ = [
     "palette",
     "plot_accuracy",
+    "plot_brain",
     "plot_confusion",
     "plot_eigenvalues",
     "plot_energy",

@@ -273,6 +273,11 @@ class GDM(GraphAligner):
     def _counts_alike(self) -> bool:
         return self.constraint_ == "subject"
 
+    @property
+    def _chooses(self) -> bool:  # type: ignore[override]
+        place = self.place is not None and self.place_shrinkage == "auto"
+        return place or isinstance(self.shrinkage, str) or self.n_components == "auto"
+
     def _settled_by(self, fits: list[Any]) -> dict[str, Any]:
         """Return the ridges and the number of components in the middle of the fits."""
         settled: dict[str, Any] = {}

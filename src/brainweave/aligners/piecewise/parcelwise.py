@@ -286,7 +286,13 @@ def parcel_labels(
             "an atlas: an image, a file, or a name such as 'schaefer-400'; got None."
         )
     if is_atlas(parcels):
-        return [labels_at(parcels, s, f"X[{i}]") for i, s in enumerate(spaces)]
+        labels: list[Labels] = []
+        for i, space in enumerate(spaces):
+            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
+            labels.append(
+                labels[same[0]] if same else labels_at(parcels, space, f"X[{i}]")
+            )
+        return labels
     return places_per_subject(
         "parcels", parcels, n_voxels, "one label", ndim=1, owner=owner
     )

@@ -262,18 +262,19 @@ class PiecewiseAligner(BaseAligner):
     ) -> dict[str, Any]:
         """Return the parameters that fits of some pieces choose for all of many."""
         n = len(pieces.names)
-        if not self._settles or n <= MANY_PIECES:
+        if not (self._settles and self.aligner._chooses) or n <= MANY_PIECES:
             return {}
         chosen = np.linspace(0, n - 1, N_PILOTS).round().astype(int).tolist()
         names = [pieces.names[k] for k in chosen]
         few = pieces._replace(
             names=names, columns=[[own[k] for k in chosen] for own in pieces.columns]
         )
-        log = PieceLog(self._piece)
+        quiet, log = copy(self), PieceLog(self._piece)
+        quiet.progress = False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are told when all pieces are fitted
             try:
-                found = self._each_piece(fit_piece, few, arrays, log, y, runs)
+                found = quiet._each_piece(fit_piece, few, arrays, log, y, runs)
                 return self.aligner._settled_by([local for _, local in found])
             except InputError:
                 return {}
