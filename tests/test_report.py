@@ -644,7 +644,7 @@ def test_a_space_that_cannot_be_drawn_is_noted(tmp_path):
     ]
     model = GDM(n_components=2).fit(Study(subjects))
     path = write_report(tmp_path / "r.html", study=Study(subjects), model=model)
-    assert "There is no picture for this surface space" in path.read_text("utf-8")
+    assert "There is no picture for surfaces of" in path.read_text("utf-8")
 
 
 def test_a_usual_study_stays_small(tmp_path):

@@ -154,21 +154,21 @@ def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
 
 
 def _atlas(parcels: str) -> Any:
+    """Return the atlas of --parcels: a name, an image, or one for each hemisphere."""
     from brainweave._core.exceptions import StudyError
-    from brainweave.study.spaces import load_image
+    from brainweave.study.atlases import open_atlas
 
-    name, _, number = parcels.lower().partition("-")
+    files = parcels.split(",")
     try:
-        if name == "schaefer" and number.isdigit():
-            from nilearn.datasets import fetch_atlas_schaefer_2018
-
-            # from nilearn's cache, or downloaded to it
-            parcels = fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0).maps
-        return load_image(parcels)
-    except (StudyError, ValueError) as error:
+        opened = [open_atlas(file)[0] for file in files]
+    except StudyError as error:
         raise UsageError(
-            f"--parcels must be an atlas image, or schaefer-100: {error}"
+            f"--parcels must be an atlas file, two with a comma, or schaefer-100: "
+            f"{error}"
         ) from error
+    if len(files) == 2:
+        return dict(zip(("left", "right"), opened, strict=True))
+    return opened[0] if Path(parcels).exists() else parcels
 
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":

@@ -7,6 +7,7 @@ the first is drawn.
 
 from brainweave.plotting.films import plot_coverage, plot_time_courses
 from brainweave.plotting.model import (
+    plot_brain,
     plot_eigenvalues,
     plot_energy,
     plot_feature_map,
@@ -23,6 +24,7 @@ from brainweave.plotting.style import palette
 __all__ = [
     "palette",
     "plot_accuracy",
+    "plot_brain",
     "plot_confusion",
     "plot_coverage",
     "plot_eigenvalues",
