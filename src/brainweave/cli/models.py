@@ -28,6 +28,9 @@ METHODS = {
     "detsrm": "DetSRM",
     "robust-srm": "RobustSRM",
     "semi-supervised-srm": "SemiSupervisedSRM",
+    "gcca": "GCCA",
+    "promises": "ProMises",
+    "ridge": "RidgeAlignment",
     "none": "NoAlignment",
 }
 SHORT = {  # as papers call them
