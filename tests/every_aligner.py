@@ -41,6 +41,11 @@ CASES: dict[str, Case] = {
         bw.RobustSRM(4, random_state=0), excused={"mean_is_removed": ROBUST}
     ),
     "SemiSupervisedSRM": Case(bw.SemiSupervisedSRM(4, random_state=0), labels=True),
+    "Adapter": Case(
+        bw.Adapter("scipy:procrustes"),
+        EQUAL,
+        excused={"different_voxel_counts": CORRESPOND},
+    ),
     "GCCA": Case(bw.GCCA(4, shrinkage=0.1)),
     "ProMises": Case(
         bw.ProMises(4), EQUAL, excused={"different_voxel_counts": CORRESPOND}
