@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brainweave._core.exceptions import warn_user
+from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
@@ -28,6 +29,9 @@ METHODS = {
     "detsrm": "DetSRM",
     "robust-srm": "RobustSRM",
     "semi-supervised-srm": "SemiSupervisedSRM",
+    "gcca": "GCCA",
+    "promises": "ProMises",
+    "ridge": "RidgeAlignment",
     "none": "NoAlignment",
 }
 SHORT = {  # as papers call them
@@ -62,15 +66,17 @@ def make_aligner(
     """
     import brainweave
 
-    name = method.lower().replace("_", "-")
-    class_name = METHODS.get(SHORT.get(name, name))
-    if class_name is None:
+    asked = method.lower().replace("_", "-")
+    foreign = "Adapter" if ":" in asked else None  # such as fmralign:ot
+    class_name = METHODS.get(SHORT.get(asked, asked), foreign)
+    offered = {} if class_name else plugins()
+    if class_name is None and asked not in offered:
         several = " (one; compare takes several)" if "," in method else ""
         raise UsageError(
             f"There is no method {method!r}; choose one of "
-            f"{', '.join(METHODS)}{several}."
+            f"{', '.join([*METHODS, *offered])}{several}."
         )
-    cls = getattr(brainweave, class_name)
+    cls = getattr(brainweave, class_name) if class_name else load_plugin(offered[asked])
     parameters = set(inspect.signature(cls).parameters)
     options = options or {}
     given = {name: options.get(name) for name in SHARED}
@@ -90,6 +96,9 @@ def make_aligner(
     for name in [n for n in values if n not in parameters]:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
+    if class_name == "Adapter":  # what it does not have goes to the package
+        others = {n: values.pop(n) for n in [*values] if n not in parameters}
+        values |= {"method": asked, "params": others or None}
     if class_name == "GDM" and {"energy", "solver"} & set(values):
         raise UsageError("--method gdm has no energy or solver: use paper-gdm.")
     c.refuse_unknown(values, parameters, f"{method} has no parameter '{{}}'")
