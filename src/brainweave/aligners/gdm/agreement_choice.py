@@ -31,8 +31,13 @@ from brainweave.aligners.check.held_out import (
     select_samples,
     stretches_of,
 )
+from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.joint import JointRidge
-from brainweave.aligners.gdm.ridge import solve_per_subject, solve_shrinkage
+from brainweave.aligners.gdm.ridge import (
+    LeadingGroups,
+    solve_per_subject,
+    solve_shrinkage,
+)
 from brainweave.aligners.gdm.smoother import Smoother
 from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
@@ -217,6 +222,7 @@ class _Halves:
         self.places = places
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
+        self._leading: dict[int, LeadingGroups] = {}
 
     def judge(self, rho: float, place: float) -> Matrix:
         """Return the distinctness of each fold (rows) and subject (columns)."""
@@ -225,24 +231,30 @@ class _Halves:
     def _judge(self, number: int, rho: float, place: float) -> Matrix:
         fold, graph = self.folds[number]
         joint = self._joint(number, rho, place)
-        found = solve_shrinkage(joint, graph, self.k)
         if self.per_subject:
-            found = found.first(found.template.shape[1])
-            found = solve_per_subject(joint, equal_group_weights(graph), found)
-        mu = found.eigenvalues[: found.template.shape[1]]
-
-        maps: list[Any] = [(mixing, None) for mixing in found.maps]
-        if found.shared is not None:
-            maps = joint.as_new(found.maps, found.shared)
+            found = solve_shrinkage(joint, graph, self.k)
+            alike = equal_group_weights(graph)
+            found = solve_per_subject(
+                joint, alike, found.first(found.template.shape[1])
+            )
+            mu = found.eigenvalues
+            whole = apply_graph(alike, found.template)
+            targets = [whole[rows] for rows in alike.slices()]
+        else:
+            if number not in self._leading:
+                self._leading[number] = LeadingGroups(
+                    self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE]), graph
+                )
+            mu, targets = self._leading[number].targets(joint, self.k)
 
         def held_out(i: int, own: Any) -> Matrix:
-            one, (mixing, shared) = fold[i], own
-            features = one.features(mixing)
+            one, (coefficients, shared) = fold[i], own
+            features = one.features(coefficients)
             if self.places is not None and shared is not None:
-                features = features + self.places[i][one.tested] @ shared
+                features += self.places[i][one.tested] @ shared
             return one.group_means(features, mu, self.n_groups)
 
-        means = self.over_subjects(held_out, list(fold), maps)
+        means = self.over_subjects(held_out, list(fold), joint.as_new(targets))
         scores = np.full(self.n_subjects, np.nan)
         scores[list(fold)] = distinctness(means)
         return scores
@@ -277,7 +289,11 @@ class _FoldOfSubject:
         self.codes = codes[self.tested]
         self.stretches = stretches_of(self.codes, runs[self.tested])
         self.smoother = smoother.subset(self.aligning)
-        self.features = smoother.maps_between(self.tested, self.aligning)
+        self._between = smoother.between(self.tested, self.aligning)
+
+    def features(self, coefficients: Matrix) -> Matrix:
+        """Return the features of the held-out samples, up to a constant."""
+        return np.asarray(self._between @ coefficients)
 
     def group_means(self, features: Matrix, mu: Matrix, n_groups: int) -> Matrix:
         """Return the mean features of each group, scaled by mu; NaN without samples."""
