@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 from scipy.stats import t as student
 
 from brainweave._core.arrays import Codes, Matrix
@@ -26,10 +27,10 @@ from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave.aligners.check.held_out import (
     encode_runs,
     halves_of,
-    remove_trends,
     rows_to_test,
     select_samples,
     stretches_of,
+    trend_basis,
 )
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.joint import JointRidge
@@ -201,11 +202,12 @@ class _Halves:
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
         self.folds = []
         for held in (True, False):
-            each = enumerate(zip(smoothers, in_second, codes, of_run, strict=True))
+            Z = [None] * len(codes) if places is None else places
+            each = enumerate(zip(smoothers, in_second, codes, of_run, Z, strict=True))
             # who saw no more than one half takes part in the other fold alone
             fold = {
-                i: _FoldOfSubject(s, h != held, c, r)
-                for i, (s, h, c, r) in each
+                i: _FoldOfSubject(s, h != held, c, r, of_places)
+                for i, (s, h, c, r, of_places) in each
                 if (h != held).sum() >= FEWEST
             }
             if len(fold) < 2:
@@ -219,7 +221,7 @@ class _Halves:
             self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
         self.k, self.over_subjects, self.n_groups = k, over_subjects, len(term.names)
         self.n_subjects, self.per_subject = len(codes), per_subject
-        self.places = places
+        self.with_places = places is not None
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
@@ -250,8 +252,8 @@ class _Halves:
         def held_out(i: int, own: Any) -> Matrix:
             one, (coefficients, shared) = fold[i], own
             features = one.features(coefficients)
-            if self.places is not None and shared is not None:
-                features += self.places[i][one.tested] @ shared
+            if shared is not None:
+                features += one.Z_tested @ shared
             return one.group_means(features, mu, self.n_groups)
 
         means = self.over_subjects(held_out, list(fold), joint.as_new(targets))
@@ -262,34 +264,34 @@ class _Halves:
     def _joint(self, number: int, rho: float, place: float) -> JointRidge:
         """Return the ridges to fit; what does not depend on the place's is kept."""
         fold, _ = self.folds[number]
-        if self.places is None or not np.isfinite(place):
-            smoothers = [one.smoother.at(rho) for one in fold.values()]
-            return JointRidge(smoothers, over_subjects=self.over_subjects)
-        strength = place * self.unit
         if (number, rho) not in self._fitted:
-            own = [self.places[i][one.aligning] for i, one in fold.items()]
             self._fitted[number, rho] = JointRidge(
                 [one.smoother.at(rho) for one in fold.values()],
-                [Z - Z.mean(axis=0) for Z in own],
-                strength,
+                [one.Z for one in fold.values()] if self.with_places else None,
                 over_subjects=self.over_subjects,
             )
-        return self._fitted[number, rho].at(strength)
+        return self._fitted[number, rho].at(place * self.unit)
 
 
 class _FoldOfSubject:
     """One subject's samples of a fold."""
 
     def __init__(
-        self, smoother: Smoother, aligns: Any, codes: Codes, runs: Codes
+        self, smoother: Smoother, aligns: Any, codes: Codes, runs: Codes, Z: Any
     ) -> None:
         self.aligning = np.flatnonzero(aligns)
         rows = np.flatnonzero(~aligns)
         self.tested = rows[rows_to_test(codes, rows, runs)]
         self.codes = codes[self.tested]
-        self.stretches = stretches_of(self.codes, runs[self.tested])
+        stretches = stretches_of(self.codes, runs[self.tested])
+        self.trends = [(own, trend_basis(self.tested[own])) for own in stretches]
         self.smoother = smoother.subset(self.aligning)
         self._between = smoother.between(self.tested, self.aligning)
+        if Z is not None:
+            own = Z[self.aligning]
+            is_narrow = Z is getattr(smoother, "samples", None)
+            self.Z = self.smoother.samples if is_narrow else own - own.mean(axis=0)
+            self.Z_tested = Z[self.tested]
 
     def features(self, coefficients: Matrix) -> Matrix:
         """Return the features of the held-out samples, up to a constant."""
@@ -299,14 +301,17 @@ class _FoldOfSubject:
         """Return the mean features of each group, scaled by mu; NaN without samples."""
         if not self.tested.size:
             return np.full((n_groups, len(mu)), np.nan)
-        features = remove_trends(features, self.tested, self.stretches)
+        for own, basis in self.trends:
+            features[own] -= basis @ (basis.T @ features[own])
         spread = features.std(axis=0)
         features *= np.where(spread > 0, mu / np.where(spread > 0, spread, 1), 0)
-        sums, counts = np.zeros((n_groups, len(mu))), np.zeros(n_groups)
-        known = self.codes != NO_GROUP
-        np.add.at(sums, self.codes[known], features[known])
-        np.add.at(counts, self.codes[known], 1)
-        return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
+        known = np.flatnonzero(self.codes != NO_GROUP)
+        places = self.codes[known], known
+        Z = scipy.sparse.csr_array(
+            (np.ones(known.size), places), (n_groups, len(features))
+        )
+        counts = np.bincount(self.codes[known], minlength=n_groups)
+        return np.asarray((Z @ features) / np.where(counts > 0, counts, np.nan)[:, None])
 
 
 def distinctness(means: list[Matrix]) -> list[float]:

@@ -447,7 +447,8 @@ class GDM(GraphAligner):
             smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
         )
         unit = place_unit(Z) if Z is not None else 1.0
-        joint = JointRidge(smoothers, Z, strength * unit, over_subjects=each)
+        tied = Z if np.isfinite(strength) else None
+        joint = JointRidge(smoothers, tied, strength * unit, over_subjects=each)
         return joint, directions
 
     def _scale_maps(

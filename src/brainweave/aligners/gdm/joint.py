@@ -88,10 +88,15 @@ class JointRidge:
     ) -> None:
         self.smoothers, self.strength = list(smoothers), float(strength)
         self.over_subjects = over_subjects
-        tied = places is not None and np.isfinite(self.strength)
-        self.places = list(places) if tied and places is not None else None
-        # of the columns U that were given last: U, sums over subjects, Q_i and R_i
-        self._known: Any = None
+        self._places = None if places is None else list(places)
+        # of the columns U that were given last, shared with copies of other ridges:
+        # U and the sum of P_i over subjects, all Q_i, and the sum of R_i
+        self._known: list[Any] = []
+
+    @property
+    def places(self) -> list[Matrix] | None:
+        """The samples in places, if they tie subjects."""
+        return self._places if np.isfinite(self.strength) else None
 
     def at(self, strength: float) -> "JointRidge":
         """Return the same with another ridge of the shared map, all sums kept."""
@@ -103,18 +108,19 @@ class JointRidge:
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""
-        if self._known is None:
-            self._set_forms([np.empty((len(Z), 0)) for Z in self.places or []])
+        if not self._known:
+            self._set_forms([np.empty((len(Z), 0)) for Z in self._places or []])
         Q = np.sum(self._known[2], axis=0)
         Q[np.diag_indices_from(Q)] += self.strength
         return np.linalg.cholesky(Q).T, False
 
     def _set_forms(self, U: Sequence[Any]) -> None:
+        """Find, and keep, what any ridge of the shared map needs of the columns."""
         found = self.over_subjects(
-            lambda s, u, Z: s.forms(u, Z), self.smoothers, U, self.places
+            lambda s, u, Z: s.forms(u, Z), self.smoothers, U, self._places
         )
         P, Q, R = zip(*found, strict=True)
-        self._known = U, np.sum(P, axis=0), Q, np.sum(R, axis=0)
+        self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0)]
 
     def _map_of(self, targets: Sequence[Any]) -> Matrix:
         """Return the shared map of the regressions on targets."""
@@ -153,7 +159,7 @@ class JointRidge:
         On a device, if the smoothers are there and nothing ties them. Sums over
         subjects are kept for the next call, and copies, with the same list U.
         """
-        if self.places is None:
+        if self._places is None:
             P: Any = 0
             if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
                 for smoother, u in zip(self.smoothers, U, strict=True):
@@ -164,10 +170,10 @@ class JointRidge:
                     lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
                 )
             )
-        if self._known is None or self._known[0] is not U:
+        if not self._known or self._known[0] is not U:
             self._set_forms(U)
         _, P, _, R = self._known
-        return P + R.T @ self._shared_map(R)
+        return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return the features of the regressions on targets."""
@@ -202,7 +208,8 @@ class JointRidge:
         every = np.sum(sums, axis=0)
 
         def one(smoother: Smoother, Z: Matrix, T: Matrix, Q: Matrix, own: Any) -> Any:
-            shared = np.linalg.solve(total - Q, every - own)
+            factor = np.linalg.cholesky(total - Q).T, False
+            shared = scipy.linalg.cho_solve(factor, every - own, check_finite=False)
             return smoother.coefficients(T - Z @ shared), shared
 
         return self.over_subjects(

@@ -239,6 +239,7 @@ class NarrowSmoother(Smoother):
     def __init__(self, samples: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
         self.samples, self.n_samples = samples, len(samples)
+        self._known: list[Any] = [None] * 3  # shared with copies of other ridges
 
     @cached_property
     def gram(self) -> Matrix:
@@ -275,11 +276,19 @@ class NarrowSmoother(Smoother):
         return half.T @ half
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        T = self._inverse_factor()
-        half = T @ (self.samples.T @ Z)
-        of_U = T @ np.asarray(U.T @ self.samples).T
-        Q, R = Z.T @ Z - half.T @ half, np.asarray(U.T @ Z).T - half.T @ of_U
-        return of_U.T @ of_U, Q, R
+        T, (to_U, to_Z, U_to_Z, square) = self._inverse_factor(), self._products(U, Z)
+        half, of_U = T @ to_Z, T @ to_U
+        return of_U.T @ of_U, square - half.T @ half, U_to_Z.T - half.T @ of_U
+
+    def _products(self, U: Any, Z: Matrix) -> Any:
+        """Return ``X^T U``, ``X^T Z``, ``U^T Z``, ``Z^T Z``: known to other ridges."""
+        if self._known[0] is not U or self._known[1] is not Z:
+            to_U, X = np.asarray(U.T @ self.samples).T, self.samples
+            found = to_U, X.T @ Z, np.asarray(U.T @ Z), Z.T @ Z
+            if scipy.sparse.issparse(U):
+                return found
+            self._known[:] = [U, Z, found]
+        return self._known[2]
 
     @cached_property
     def _bare_factor(self) -> Any:
