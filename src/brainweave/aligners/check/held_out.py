@@ -322,6 +322,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         known = {"balance": None, "constraint": getattr(aligner, "constraint_", None)}
         named = {name: value for name, value in known.items() if name in params}
         model.set_params(graph=select_samples(graph, rows), **named)
+        model._first_ridges = getattr(aligner, "_met_ridges", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))

@@ -45,7 +45,7 @@ FEW_GROUPS = 400
 MANY_GROUPS = 1200  # still few, where subjects have as many samples and more voxels
 FEW_ON_DEVICE = 8192
 N_DIRECTIONS = 80  # of groups, in which ridges are compared,
-N_PRODUCTS = 3  # and by how many products they are found
+N_PRODUCTS = 2  # and by how many products they are found
 ROUNDS = 10  # chosen on simulated studies that docs/gdm.md does not report
 
 
