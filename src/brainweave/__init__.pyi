@@ -84,6 +84,7 @@ from .study.formats.images import load_nifti as load_nifti
 from .study.formats.matlab import load_matlab as load_matlab
 from .study.public import fetch_haxby as fetch_haxby
 from .study.public import fetch_openneuro as fetch_openneuro
+from .study.samples import drop_samples as drop_samples
 from .study.samples import match_samples as match_samples
 from .study.shared import add_subjects as add_subjects
 from .study.shared import transform_study as transform_study
