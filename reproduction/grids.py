@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_fraction, check_int
@@ -24,7 +23,8 @@ from brainweave.evaluation.measures import (
 from brainweave.evaluation.permutation import p_value
 from brainweave.evaluation.results import GridResult, chance_level
 from brainweave.evaluation.splits import Split, SplitStudy
-from brainweave.study.subject import Subject
+from brainweave.study.samples import drop_samples
+from brainweave.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,25 +92,15 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
                 s._replace(stimuli=np.arange(s.n_samples)) if s.stimuli is None else s
             )
         )
+        rows = [np.arange(s.n_samples)[:, None] for s in with_ids]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
-        rng = check_random_state(int(drawn))
-        some = with_ids.map(partial(_drop_samples, share=share, rng=rng))
-        some.record = None
+        kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
+        chosen = zip(with_ids, kept, strict=True)
+        some = Study((s.select(own) for s, own in chosen), with_ids.name)
         splits.append(Split(some, half.scored))
     return SplitStudy(
         splits, name=split.name, fingerprint=split.fingerprint, design=split.design
     )
-
-
-def _drop_samples(subject: Subject, share: float, rng: Any) -> Subject:
-    n = subject.n_samples
-    left = n - round(share * n)
-    if left < 2:
-        raise InputError(
-            f"Subject {subject.id!r} has {n} samples; without {share:.0%} of them "
-            f"{left} would be left, and at least 2 are needed."
-        )
-    return subject.select(np.sort(rng.permutation(n)[:left]))
 
 
 # -- two classifiers on the same folds -------------------------------------------------

@@ -644,7 +644,7 @@ def test_a_space_that_cannot_be_drawn_is_noted(tmp_path):
     ]
     model = GDM(n_components=2).fit(Study(subjects))
     path = write_report(tmp_path / "r.html", study=Study(subjects), model=model)
-    assert "There is no picture for this surface space" in path.read_text("utf-8")
+    assert "There is no picture for surfaces of" in path.read_text("utf-8")
 
 
 def test_a_usual_study_stays_small(tmp_path):
@@ -806,7 +806,7 @@ def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
         "Confounds: simple.",
         "Scrubbing: none.",
         f"Mask: {dict(describe_record(known.record))['mask']}.",
-        "The first half of each subject's runs aligned and the rest were classified",
+        "The first half of each subject's runs aligned and the rest were scored",
         "One subject was tested at a time",
         "Without alignment, voxels that all subjects have were compared one by one",
         "by flipping the signs of the subjects' differences from it (one-sided)",

@@ -322,12 +322,11 @@ def test_auto_warns_that_components_of_noise_mean_nothing():
 
 def test_checks_are_compared_and_shown_by_their_answer():
     p = np.array([0.01])
-    bare = AlignmentCheck(p=p, n_permutations=99)
-    full = replace(
-        bare, pieces="a table", features=[p], _statistic=2.0, _null=np.ones((1, 3))
-    )
+    bare = AlignmentCheck(agreement_cv=p, p=p, n_permutations=99)
+    full = replace(bare, features=[p], _statistic=2.0, _null=np.ones((1, 3)))
     assert bare == full
     assert repr(bare) == repr(full)
+    assert bare == replace(bare, pieces="a table")
     assert AlignmentCheck().n_together == 1
     assert AlignmentCheck().n_permutations == 0
     assert AlignmentCheck().available

@@ -406,7 +406,9 @@ def test_the_tour_of_the_readme_gives_features_that_may_be_scored(
     monkeypatch.chdir(tmp_path)
     os.symlink(study, "STUDY")
     for name in ("fit", "transform"):
-        (line,) = re.findall(rf"^brainweave ({name} .*?) *(?:#.*)?$", readme, re.M)
+        (line,) = re.findall(
+            rf"^brainweave ({name} .*?STUDY.*?) *(?:#.*)?$", readme, re.M
+        )
         shown, _ = call(*line.split(), "-q")
     data, shared = bw.Study.open(study), bw.Study.open("SHARED")
     aligning, other = data.split_halves("run")
@@ -455,7 +457,10 @@ def test_features_of_aligning_samples_alone_are_warned_of(study, tmp_path, call)
     assert "samples of subject '01' took part in the alignment. Fit on a part" in said
     assert not (tmp_path / "new").exists()
     _, said = call("fit", study, "--halves", "odd", "-o", model, code=2)
-    assert "--halves must be category or run; got 'odd'" in said
+    assert (
+        "or one boolean mask per subject; got 'odd'. On the command line: --halves."
+        in said
+    )
 
 
 def test_a_subject_may_join_with_half_of_its_samples(study, tmp_path, call):

@@ -1,4 +1,4 @@
-"""Matching samples by label: nothing goes unsaid."""
+"""Matching samples by label, and dropping them: nothing goes unsaid."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from brainweave import SRM, match_samples
+from brainweave import SRM, drop_samples, match_samples
 
 LABELS = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=3, max_size=25)
 
@@ -111,8 +111,31 @@ def test_inputs_are_unchanged():
     before = [x.copy() for x in X], [known.copy() for known in y]
     match_samples(X, y, "average").X[0][:] = 9
     match_samples(X, y).X[0][:] = 9
+    drop_samples(X, y, 0.5, 0).X[0][:] = 9
     for now, then in zip(X + y, before[0] + before[1], strict=True):
         assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.6])
+def test_drop_removes_the_share_from_every_subject(fraction):
+    X, y = [rows(20), rows(40)], [list("ab") * 10, list("ab") * 20]
+    rest = drop_samples(X, y, fraction, random_state=3)
+    for x, known, kept, n in zip(rest.X, rest.y, rest.kept, (20, 40), strict=True):
+        assert len(x) == round(n * (1 - fraction))
+        assert_array_equal(x.ravel(), kept)
+        assert (np.diff(kept) > 0).all()
+        assert list(known) == ["ab"[i % 2] for i in kept]
+    assert rest.summary.dropped.sum() == 60 - sum(map(len, rest.X))
+    again = drop_samples(X, y, fraction, random_state=3)
+    assert all(np.array_equal(a, b) for a, b in zip(rest.kept, again.kept, strict=True))
+
+
+def test_subjects_lose_different_samples():
+    rest = drop_samples([rows(30), rows(30)], fraction=0.5, random_state=0)
+    assert rest.y is None
+    assert not np.array_equal(rest.kept[0], rest.kept[1])
+    alone = drop_samples([rows(30)], fraction=0.5, random_state=0)
+    assert np.array_equal(alone.kept[0], rest.kept[0])
 
 
 class FakeSubject:
@@ -134,6 +157,7 @@ def test_labels_are_taken_from_subjects_only_if_all_have_them():
         match_samples(study)
     with pytest.raises(ValueError, match="needs the labels"):
         match_samples([study[0], rows(4)])
+    assert drop_samples(study, fraction=0.5, random_state=0).y is None
 
 
 @pytest.mark.parametrize(
@@ -160,6 +184,9 @@ def test_other_labels_come_back_unchanged(labels):
         (lambda X, y: match_samples(X, [y[0], y[1][:-1]]), ValueError, r"y\[1\] has 3"),
         (lambda X, y: match_samples(X[0], y), TypeError, "list with one array"),
         (lambda X, y: match_samples([[1], [2]], [[1], [2]]), ValueError, "2-D"),
+        (lambda X, y: drop_samples(X, y, 1.0), ValueError, r"in \[0, 1\)"),
+        (lambda X, y: drop_samples(X, y, "0.5"), TypeError, "fraction"),
+        (lambda X, y: drop_samples(X, y, 0.9), ValueError, r"X\[0\] has 4 samples"),
     ],
 )
 def test_errors_name_what_is_wrong(call, error, message):

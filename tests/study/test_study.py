@@ -106,7 +106,7 @@ def test_wrong_length_names_subject_numbers_and_column(name):
     ("options", "message"),
     [
         ({"labels": [1, "a"]}, "mix text and numbers"),
-        ({"labels": [0.5, 1.0]}, "whole numbers up to .* got float 0.5"),
+        ({"labels": [0.5, 1.0]}, "whole numbers, got 0.5"),
         ({"runs": [1, None]}, "a run is missing"),
         ({"onsets": ["x", "y"]}, "onsets must be numbers"),
     ],
@@ -372,9 +372,9 @@ def test_a_subject_of_a_study_is_an_id_or_a_position():
     ("id", "options", "error", "match"),
     [
         ("", {}, InputError, "an id that is not empty"),
-        ("a", {"labels": [1, 2, (3,)]}, InputError, "got tuple"),
-        ("a", {"labels": [1, 2, 2**70]}, InputError, "whole numbers up to"),
-        ("a", {"labels": [1.0, 2.0, 1e300]}, InputError, "whole numbers up to"),
+        ("a", {"labels": [1, 2, (3,)]}, TypeError, "got tuple"),
+        ("a", {"labels": [1, 2, 2**70]}, InputError, "larger than"),
+        ("a", {"labels": [1.0, 2.0, 1e300]}, InputError, "larger than"),
     ],
 )
 def test_ids_and_labels_that_cannot_be_are_refused(id, options, error, match):

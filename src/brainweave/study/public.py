@@ -79,6 +79,11 @@ def fetch_haxby(
     ----------
     .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
        faces and objects in ventral temporal cortex. Science 293.
+
+    Examples
+    --------
+    >>> study = fetch_haxby([1, 2])  # doctest: +SKIP
+    >>> aligning, other = study.zscore(by="run").split_halves()  # doctest: +SKIP
     """
     from nilearn import datasets
 
@@ -163,6 +168,11 @@ def fetch_openneuro(
     -------
     Path
         Folder of the dataset, for :func:`brainweave.load_bids`.
+
+    Examples
+    --------
+    >>> folder = fetch_openneuro("ds000105", subjects=["1", "2"])  # doctest: +SKIP
+    >>> study = load_bids(folder, task="objectviewing")  # doctest: +SKIP
     """
     if not re.fullmatch(r"ds\d{6}", accession):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Match the samples of subjects by their labels."""
+"""Match the samples of subjects by their labels, or drop some of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from brainweave._core.arrays import Codes, is_torch
 from brainweave._core.exceptions import InputError
@@ -13,6 +14,7 @@ from brainweave._core.labels import NO_LABEL, as_label_list, encode_labels, obje
 from brainweave._core.validation import (
     check_2d,
     check_list_of_subjects,
+    check_number,
     check_option,
     format_list,
     labels_per_subject,
@@ -64,7 +66,7 @@ class Samples(NamedTuple):
     ----------
     X : list of arrays
         One array per subject.
-    y : list of ndarray
+    y : list of ndarray, or None
         Their labels.
     kept : list of ndarray of int
         Per subject, the rows of the given X that went into the result.
@@ -73,7 +75,7 @@ class Samples(NamedTuple):
     """
 
     X: list[Any]
-    y: list[NDArray[Any]]
+    y: list[NDArray[Any]] | None
     kept: list[Indices]
     summary: SampleSummary
 
@@ -113,16 +115,11 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
       subject 1: 1 of 3 dog dropped
     """
     check_option("how", how, HOW, owner="match_samples")
-    subjects = check_list_of_subjects(X, owner="match_samples")
-    arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
-    for i, x in enumerate(arrays):
-        check_2d(x, f"X[{i}]")
-    given = labels_per_subject(subjects, y, owner="match_samples")
-    if given is None:
+    arrays, labels = _read(X, y, owner="match_samples", minimum=2)
+    if labels is None:
         raise InputError(
             "match_samples needs the labels of the samples: match_samples(X, y)."
         )
-    labels = [_label_array(own, f"y[{i}]") for i, own in enumerate(given)]
     codes, names = encode_labels(labels)
     where = [[np.flatnonzero(c == g) for g in range(len(names))] for c in codes]
     counts = [min(len(rows[g]) for rows in where) for g in range(len(names))]
@@ -149,6 +146,66 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
         matched = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
         new_y = [own[rows] for own, rows in zip(labels, kept, strict=True)]
     return Samples(matched, new_y, kept, _summarise(labels, kept))
+
+
+def drop_samples(
+    X: Any, y: Any = None, fraction: Any = 0.2, random_state: Any = None
+) -> Samples:
+    """Remove a share of every subject's samples at random: an incomplete study.
+
+    Parameters
+    ----------
+    X, y : list of array-like
+        As in :func:`match_samples`; labels, if there are any, go with their samples.
+    fraction : float in [0, 1), default=0.2
+        Share of the samples to remove, rounded to whole samples; two must be left.
+    random_state : int, RandomState or None
+        Seed of the draw.
+
+    Returns
+    -------
+    Samples
+        A tuple ``(X, y, kept, summary)`` with names.
+
+    Examples
+    --------
+    >>> X = [np.zeros((10, 3)), np.zeros((20, 3))]
+    >>> [len(x) for x in drop_samples(X, fraction=0.3, random_state=0).X]
+    [7, 14]
+    """
+    share = check_number(
+        "fraction", fraction, "[0, 1)", owner="drop_samples", hint="20 % is 0.2."
+    )
+    arrays, labels = _read(X, y, owner="drop_samples", minimum=1)
+    rng = check_random_state(random_state)
+    kept = []
+    for i, x in enumerate(arrays):
+        n = int(x.shape[0])
+        left = n - round(share * n)
+        if left < 2:
+            raise InputError(
+                f"X[{i}] has {n} samples; without {fraction:.0%} of them {left} would "
+                "be left, and at least 2 are needed. Use a smaller fraction."
+            )
+        kept.append(np.sort(rng.permutation(n)[:left]))
+    rest = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
+    new_y = labels and [k[rows] for k, rows in zip(labels, kept, strict=True)]
+    unknown: Any = [[None] * len(x) for x in arrays]
+    return Samples(rest, new_y, kept, _summarise(labels or unknown, kept))
+
+
+def _read(
+    X: Any, y: Any, *, owner: str, minimum: int
+) -> tuple[list[Any], list[NDArray[Any]] | None]:
+    """Return arrays, and labels if there are any: of lists, or of subjects."""
+    subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
+    arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
+    for i, x in enumerate(arrays):
+        check_2d(x, f"X[{i}]")
+    labels = labels_per_subject(subjects, y, owner=owner)
+    if labels is None:
+        return arrays, None
+    return arrays, [_label_array(own, f"y[{i}]") for i, own in enumerate(labels)]
 
 
 def _label_array(values: Any, name: str = "y") -> NDArray[Any]:
