@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -255,8 +255,9 @@ class GDM(GraphAligner):
     device: Any = None
 
     _ridge = True
-    _first_ridges: Any = None  # where the search begins, of a fit to half the samples,
-    _met_ridges: Any = None  # and where it ended
+    # without annotations: these are no parameters. Where the search begins, of a fit
+    _first_ridges = cast(Any, None)  # to half of the samples,
+    _met_ridges = cast(Any, None)  # and where it ended
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
