@@ -309,8 +309,10 @@ def labels_per_subject(
     if len(entries) != len(subjects):
         raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
     for i, (subject, labels) in enumerate(zip(subjects, entries, strict=True)):
-        known = hasattr(subject, "n_samples") and (subject.n_samples, subject.n_voxels)
-        n, n_voxels = known or check_2d(subject, f"X[{i}]")
+        if hasattr(subject, "n_samples"):
+            n, n_voxels = subject.n_samples, getattr(subject, "n_voxels", 0)
+        else:
+            n, n_voxels = check_2d(subject, f"X[{i}]")
         if labels is None:
             entries[i] = np.full(n, None)
         elif len(labels) != n:
