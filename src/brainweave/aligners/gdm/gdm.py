@@ -1,9 +1,9 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -255,9 +255,9 @@ class GDM(GraphAligner):
     device: Any = None
 
     _ridge = True
-    # without annotations: these are no parameters. Where the search begins, of a fit
-    _first_ridges = cast(Any, None)  # to half of the samples,
-    _met_ridges = cast(Any, None)  # and where it ended
+    # where the search begins, of a fit to half the samples, and where it ended
+    _first_ridges: Any = field(default=None, init=False)
+    _met_ridges: Any = field(default=None, init=False)
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
