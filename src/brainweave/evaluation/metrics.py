@@ -138,7 +138,9 @@ def time_segment_matching(
         window=window,
         standardized=bool(standardize),
         matched=matched,
-        n_samples=np.array([seen_by_both(*p).sum() for p in zip(features, others, strict=True)]),
+        n_samples=np.array(
+            [both.sum() for both in map(seen_by_both, features, others)]
+        ),
     )
 
 
