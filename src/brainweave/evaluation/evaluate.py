@@ -476,7 +476,7 @@ def shares_fit(aligner: Any, protocol: str) -> bool:
 
     Otherwise every fold has a fit of its own.
     """
-    return protocol == "joint" or isinstance(aligner, NoAlignment)
+    return protocol == "joint" or type(aligner) is NoAlignment
 
 
 def _align(

@@ -217,7 +217,8 @@ def isc_test(
     -----
     Sign flips are exact for noise that is symmetric about zero, whatever its course
     over time. Flipping signs of the correlations themselves would not be: those of a
-    subject with the average of the others depend on each other.
+    subject with the average of the others depend on each other. If features are voxels,
+    ``subject.space.to_image(test.statistic)`` is a map of the brain.
 
     References
     ----------
