@@ -353,7 +353,8 @@ class LearningCurve:
     points : list of dict
         The rows of :meth:`to_frame`.
     score : str
-        "accuracy" of a classifier, or "matching", the share of time segments found.
+        "accuracy" of a classifier, "matching" (the share of time segments found),
+        "isc", "correlation" or "r2".
     chance : float
         What guessing reaches.
     notes : list of str
