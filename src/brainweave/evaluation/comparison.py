@@ -6,9 +6,7 @@ are few ways, so that no p can be below a bound; whoever prints a p prints the b
 """
 
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, product
@@ -610,11 +608,7 @@ def compare_methods(
             shape=(2, len(whole)),
         )
         grids.append(Grid(source, members, protocols, chosen, random_state))
-    kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
-    with kept as folder:
-        found = run_grid(
-            grids, folder, n_jobs=n_jobs, retry_failed=True, progress=progress
-        )
+    found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
     for method in methods:
         alike: dict[str, list[str]] = {}  # but for their numbers
         for text in found.warnings_of(method):
