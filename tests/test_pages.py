@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
         shutil.copytree(folder, folder.parent / name)
         (folder.parent / name).rename(folder / name)
     film = simulate_study(
-        n_subjects=2,
+        n_subjects=3,
         design="movie",
         n_voxels=60,
         n_samples=240,
