@@ -10,6 +10,7 @@ of all subjects, one subject after the other.
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -231,6 +232,10 @@ class Graph(Stored):
 
     def subject_groups(self) -> list[list[int]]:
         """List the groups of subjects that no edge, direct or indirect, joins."""
+        return self._subject_groups
+
+    @cached_property
+    def _subject_groups(self) -> list[list[int]]:
         n_subjects = len(self.lengths)
         n_parts, part = self.connected_components()
         where = np.repeat(np.arange(n_subjects), self.lengths)

@@ -21,6 +21,7 @@ from brainweave._core.stored import Stored
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import AlignmentCheck, graph_fit
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.basis.basis import Spectrum, SubjectBasis
 from brainweave.basis.kernels import NAMES, Kernel, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
@@ -83,6 +84,10 @@ def _find_aligner(name: Any) -> type[BaseAligner] | None:
         is_aligner = isinstance(found, type) and issubclass(found, BaseAligner)
         if is_aligner and found.__module__.startswith(aligners.__name__):
             return found
+    if name not in _REGISTERED:  # an installed package may offer it
+        for point in plugins().values():
+            if point.attr == name:
+                return load_plugin(point)
     return _REGISTERED.get(str(name))
 
 

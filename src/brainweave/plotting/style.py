@@ -164,6 +164,22 @@ def name_subjects(names: Sequence[Any] | None, n: int) -> list[Any]:
     return names
 
 
+def draw_strips(
+    image: Any, names: Sequence[Any], axes: "Axes | None", *, width: float = 6.6
+) -> "Axes":
+    """Draw a strip per subject: colours of shape (n_subjects, n_samples, RGBA)."""
+    import numpy as np
+
+    n, longest = image.shape[:2]
+    ax = new_axes(axes, width, 0.75 + 0.26 * max(n, 2))
+    ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
+    ax.hlines(np.arange(1, n), 0, longest, color=PAPER, linewidth=3)
+    name_ticks(ax.yaxis, list(np.arange(n) + 0.5), names)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
 def check_not_empty(things: Sequence[Any], what: str) -> None:
     """Refuse to draw nothing."""
     if len(things) == 0:

@@ -121,9 +121,8 @@ def fetch_haxby(
         labels = late.where(late != "rest", "").to_numpy(np.str_)
         onsets = by_run.cumcount().to_numpy() * _HAXBY_T_R
         runs = table["chunks"].to_numpy()
-        rows = np.flatnonzero(keep_rest | (labels != ""))
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
-        run = Run(bunch.func[position], keep=rows, t_r=_HAXBY_T_R)
+        run = Run(bunch.func[position], t_r=_HAXBY_T_R)
         source = ImageSource([run], space, Cleaning(high_pass=None))
         n_volumes = source.runs[0].header.n_samples
         if n_volumes != len(labels):
@@ -131,16 +130,9 @@ def fetch_haxby(
                 f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "
                 f"{len(labels)} rows. Delete the folder to fetch it anew."
             )
-        people.append(
-            Subject(
-                f"subj{number}",
-                source,
-                labels=labels[rows],
-                runs=runs[rows] + 1,
-                onsets=onsets[rows],
-                space=space,
-            )
-        )
+        marks = {"labels": labels, "runs": runs + 1, "onsets": onsets}
+        subject = Subject(f"subj{number}", source, **marks, space=space)
+        people.append(subject.select(keep_rest | (labels != "")))
     return Study(people, "haxby2001")
 
 

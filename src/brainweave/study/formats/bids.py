@@ -687,9 +687,10 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
     if isinstance(confounds, str):
         check_option("confounds", confounds, _STRATEGIES, owner="load_bids")
     elif not isinstance(confounds, tuple):
-        raise TypeError(
+        raise InputError(
             "confounds must be a name, a tuple, a list or None, got "
-            f"{type(confounds).__name__}."
+            f"{type(confounds).__name__}.",
+            parameter="confounds",
         )
     try:
         with warnings.catch_warnings():
