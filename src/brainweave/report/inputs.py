@@ -214,7 +214,7 @@ def _check_result(have: dict[str, int], scored: Scored, *, differs: bool) -> lis
     if differs and not (scored.design.get("match") or fewer):
         raise InputError(
             f"The result {scored.name!r} is of another study than the one given, or of "
-            "an older state of it. Score the study again, or give the study it is of."
+            "an earlier version of it. Score the study again, or give the one it is of."
         )
     if not fewer:
         return []
