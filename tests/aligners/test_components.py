@@ -258,7 +258,8 @@ def test_components_hold_up_in_their_order():
     )
     assert check.worked
     assert (check.n_holding, check.p_value, check.agreement) == (2, 0.005, 0.7)
-    assert "in 2 of 4 shared features (correlation of the first 2: 0.70" in check.verdict
+    assert "in 2 of 4 shared features" in check.verdict
+    assert "(correlation of the first 2: 0.70" in check.verdict
     none = replace(check, p=np.full(4, 0.3), n_together=1)
     assert (none.worked, none.n_holding) == (False, 0)
     assert none.verdict.startswith("No evidence")
