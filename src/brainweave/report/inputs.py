@@ -194,8 +194,8 @@ def _check_model(
         ]
     if None not in (its_own, fingerprint) and its_own != fingerprint:
         raise InputError(
-            "The model was fitted on another study than the one given, or on an older "
-            "state of it. Give the study that the model was fitted on."
+            "The model was fitted on another study than the one given, or on an "
+            "earlier version of it. Give the study that the model was fitted on."
         )
     return []
 
