@@ -132,7 +132,7 @@ $(PACKAGE)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PACKAGE)/$(SCRIPTS)/python || { echo "Setting up $(PACKAGE) ..."; tools/make_venv.sh $(PACKAGE); }
 	@echo "Installing the tools that check packages into $(PACKAGE) ..."
 	@$(PACKAGE)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install build twine check-manifest \
-		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml
+		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml pypandoc_binary
 	@touch $@
 
 package-check: $(PACKAGE)/.ready  ## is this fit to be published? metadata, archives, workflows, citation, paper

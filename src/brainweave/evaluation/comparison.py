@@ -258,7 +258,7 @@ def judge_alignment(
         if answer in answers:  # the reasons do not repeat the title
             short = [reason.removeprefix(f"{title}: ") for reason in reasons]
             return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked cannot be told", reasons)
+    return Verdict("open", "Whether alignment worked cannot be tested", reasons)
 
 
 def _judge_accuracy(

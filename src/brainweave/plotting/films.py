@@ -146,8 +146,8 @@ def plot_coverage(
     >>> film = simulate_study(
     ...     n_subjects=3, design="movie", n_voxels=50, missing_parts=1
     ... )
-    >>> plot_coverage(film).get_ylim()
-    (3.0, 0.0)
+    >>> plot_coverage(film).get_xlabel()
+    'time in the film (minutes:seconds)'
     """
     from matplotlib.colors import to_rgba
 
@@ -187,6 +187,15 @@ def plot_time_courses(
     -------
     Axes
         Features lie above each other; each is standardised in each person and film.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> film = simulate_study(
+    ...     n_subjects=3, design="movie", n_voxels=50, n_runs=1, repetitions=1
+    ... )
+    >>> plot_time_courses([s.data() for s in film], film).get_xlabel()
+    'time in the film (minutes:seconds)'
     """
     timeline = _need_timeline(study)
     wanted = [k for k in components if k < to_numpy(shared[0]).shape[1]]

@@ -275,6 +275,13 @@ def plot_brain(
     -------
     nilearn display or Figure
         What nilearn returns: a display for volumes, a figure for surfaces.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> subject = simulate_study(n_subjects=2, n_voxels=40, random_state=0)[0]
+    >>> image = subject.space.to_image(subject.data().std(axis=0))
+    >>> plot_brain(image, title="spread of each voxel").savefig("spread.png")
     """
     import matplotlib.pyplot as plt
     from nilearn import plotting

@@ -384,7 +384,7 @@ class GDM(GraphAligner):
             n = self._aligning_places[0].shape[1]
             return Places(n, [None] * len(bases), "as of all samples")
         elif any(b._narrow is None and b._data is None for b in bases):
-            reason = "the samples of the subjects are not at hand"
+            reason = "the samples of the subjects are not available"
         else:
             found = find_places(self.place, bases, owner=self._owner)
             if isinstance(found, Places):
