@@ -102,16 +102,15 @@ for name, values in {
 # C categories determine at most C - 1 components. ``n_components="auto"``, the default
 # of ``GDM()``, keeps components in their order as long as they hold up on held-out
 # samples. We plot the fit of each component to the graph; larger is better:
-from brainweave.plotting import plot_eigenvalues
-
 gdm = GDM("auto").fit(aligning)
 print("kept", gdm.n_components_, "of at most", len(studies[0].categories) - 1)
-plot_eigenvalues(gdm)
+summary = gdm.component_summary()
+ax = summary["graph_fit"].plot.bar(rot=0, figsize=(5, 3), ylabel="fit to the graph")
 
 # %%
 # The choice is based on this table. ``agreement`` is measured on the samples of the fit
 # and always high; ``agreement_cv`` and its p-value are measured on held-out samples:
-gdm.component_summary().round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
+summary.round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
 
 # %%
 # Kernels, graphs and K can be searched together with the energy:

@@ -17,7 +17,6 @@ from brainweave.plotting import (
     palette,
     plot_accuracy,
     plot_confusion,
-    plot_eigenvalues,
     plot_energy,
     plot_feature_map,
     plot_sequences,
@@ -137,16 +136,6 @@ def test_confusion_shows_shares_of_rows():
     assert ax.get_title(loc="left") == "GDM, joint"
 
 
-def test_eigenvalues_are_split_where_the_gain_ends(fitted):
-    ax = plot_eigenvalues(fitted)
-    known, arbitrary = ax.collections[:2]
-    fit = np.column_stack([range(4), -fitted.eigenvalues_])  # under an energy
-    assert_allclose(known.get_offsets(), fit[:2], rtol=1e-12)
-    assert_allclose(arbitrary.get_offsets(), fit[2:], rtol=1e-12)
-    texts = [t.get_text() for t in ax.get_legend().get_texts()]
-    assert texts == ["2 gain from the graph", "2 arbitrary"]
-
-
 def test_energy_curves_end_at_one_and_dots_are_the_cuts(fitted):
     ax = plot_energy(fitted, names=["x", "y"])
     for basis, line, dot in zip(
@@ -199,14 +188,9 @@ def test_figures_do_not_follow_or_change_the_users_style():
     import matplotlib as mpl
 
     with mpl.rc_context({"lines.linewidth": 9.0, "text.color": "red"}):
-        ax = plot_eigenvalues(_FakeModel())
+        ax = plot_sequences([["a", "b"]])
         assert mpl.rcParams["lines.linewidth"] == 9.0
     assert ax.get_legend().get_texts()[0].get_color() != "red"
-
-
-class _FakeModel:
-    eigenvalues_ = np.array([1.0, 2.0])
-    n_informative_ = 1
 
 
 @pytest.mark.parametrize(
@@ -217,7 +201,6 @@ class _FakeModel:
         (lambda: plot_accuracy([]), InputError, "no results given"),
         (lambda: plot_accuracy([3]), TypeError, "without 'scores'"),
         (lambda: plot_accuracy(FakeResult([])), InputError, "'GDM' has no folds"),
-        (lambda: plot_eigenvalues(GDM()), InputError, "GDM has no eigenvalues"),
         (lambda: plot_energy(GDM()), InputError, "does not hold the subjects' bases"),
         (
             lambda: plot_shared_space([np.eye(2)], [["a"]]),
@@ -326,7 +309,7 @@ def test_too_many_names_leave_no_room_for_a_legend(fitted):
 
 
 def test_figures_are_those_of_pyplot_or_go_where_they_are_told(fitted):
-    ax = plot_eigenvalues(fitted)
+    ax = plot_energy(fitted)
     assert ax.figure.number in plt.get_fignums()  # which notebooks show
     _, (left, right) = plt.subplots(1, 2)
     assert plot_sequences([["a", "b"]], axes=left) is left

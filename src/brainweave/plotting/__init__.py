@@ -7,7 +7,6 @@ the first is drawn.
 
 from brainweave.plotting.films import plot_coverage, plot_time_courses
 from brainweave.plotting.model import (
-    plot_eigenvalues,
     plot_energy,
     plot_feature_map,
     plot_shared_space,
@@ -25,7 +24,6 @@ __all__ = [
     "plot_accuracy",
     "plot_confusion",
     "plot_coverage",
-    "plot_eigenvalues",
     "plot_energy",
     "plot_feature_map",
     "plot_learning_curve",

@@ -7,57 +7,12 @@ import numpy as np
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.plotting import style
 from brainweave.plotting.results import MAX_LEGEND, read_sequences
-from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED, PAPER
+from brainweave.plotting.style import DASHED, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-@style.styled
-def plot_eigenvalues(model: Any, *, axes: "Axes | None" = None) -> "Axes":
-    """Plot the fit of each shared feature to the graph; larger is better.
-
-    Parameters
-    ----------
-    model : GDM
-        Or another fitted aligner with ``eigenvalues_`` (and ``n_informative_``).
-    axes : matplotlib Axes, optional
-        Where to draw; by default in a new figure.
-
-    Returns
-    -------
-    Axes
-        Filled dots are features that gain from the graph, as those of noise do too;
-        open ones gain nothing and have arbitrary directions. Numbered from 0.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    if getattr(model, "eigenvalues_", None) is None:
-        raise InputError(
-            f"This {type(model).__name__} has no eigenvalues to draw: it is not fitted "
-            "yet, or its method has none."
-        )
-    values = graph_fit(model)
-    n = len(values)
-    informative = int(getattr(model, "n_informative_", n))
-    number = np.arange(n)
-    ax = style.new_axes(axes, 4.6, 3.0)
-    ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
-    for which, what, face, edge in (
-        (number < informative, "gain from the graph", ACCENT, ACCENT),
-        (number >= informative, "arbitrary", PAPER, MUTED),
-    ):
-        look: dict[str, Any] = {"facecolors": face, "edgecolors": edge, "s": 32}
-        text = f"{which.sum()} {what}" if which.any() else None
-        ax.scatter(number[which], values[which], zorder=3, label=text, **look)
-    ax.set_xlim(-0.5, n - 0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set(xlabel="shared feature", ylabel="fit to the graph (larger: better)")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    return ax
 
 
 @style.styled
