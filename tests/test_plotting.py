@@ -11,13 +11,12 @@ import pytest
 from matplotlib.colors import to_hex
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, PaperGDM, SubjectBasis
+from brainweave import GDM, PaperGDM
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
     palette,
     plot_accuracy,
     plot_confusion,
-    plot_energy,
     plot_feature_map,
     plot_sequences,
     plot_shared_space,
@@ -136,25 +135,6 @@ def test_confusion_shows_shares_of_rows():
     assert ax.get_title(loc="left") == "GDM, joint"
 
 
-def test_energy_curves_end_at_one_and_dots_are_the_cuts(fitted):
-    ax = plot_energy(fitted, names=["x", "y"])
-    for basis, line, dot in zip(
-        fitted.bases_, ax.get_lines(), ax.collections, strict=False
-    ):
-        singular = np.sqrt(basis.spectrum)
-        expected = np.cumsum(singular) / singular.sum()
-        assert_allclose(line.get_ydata(), expected, rtol=1e-12)
-        assert dot.get_offsets()[0, 0] == basis.n_kept
-    assert_allclose(ax.get_lines()[-1].get_ydata(), 0.7, rtol=1e-12)
-
-
-def test_energy_takes_bases_alone():
-    X = np.random.default_rng(0).normal(size=(8, 20))
-    ax = plot_energy([SubjectBasis(X)])
-    assert len(ax.get_lines()) == 1  # nothing is cut: no line for it
-
-
-@pytest.mark.parametrize("color_by", ["label", "subject"])
 def test_shared_space_draws_every_sample_once(color_by):
     rng = np.random.default_rng(1)
     shared = [rng.normal(size=(n, 3)) for n in (5, 4)]
@@ -201,7 +181,6 @@ def test_figures_do_not_follow_or_change_the_users_style():
         (lambda: plot_accuracy([]), InputError, "no results given"),
         (lambda: plot_accuracy([3]), TypeError, "without 'scores'"),
         (lambda: plot_accuracy(FakeResult([])), InputError, "'GDM' has no folds"),
-        (lambda: plot_energy(GDM()), InputError, "does not hold the subjects' bases"),
         (
             lambda: plot_shared_space([np.eye(2)], [["a"]]),
             InputError,
@@ -302,14 +281,12 @@ def test_too_many_names_leave_no_room_for_a_legend(fitted):
     assert ax.get_legend() is None
     ax = plot_shared_space([np.zeros((25, 2))], labels)
     assert ax.get_legend() is None
-    ax = plot_energy([fitted.bases_[0]] * 11)
-    assert ax.get_legend() is None
     with pytest.raises(InputError, match=r"\[25\] samples do not fit .* of \[25, 25\]"):
         plot_shared_space([np.zeros((25, 2))] * 2, labels)
 
 
 def test_figures_are_those_of_pyplot_or_go_where_they_are_told(fitted):
-    ax = plot_energy(fitted)
+    ax = plot_sequences([["a", "b"]])
     assert ax.figure.number in plt.get_fignums()  # which notebooks show
     _, (left, right) = plt.subplots(1, 2)
     assert plot_sequences([["a", "b"]], axes=left) is left

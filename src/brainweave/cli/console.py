@@ -13,7 +13,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 from brainweave._core.exceptions import BrainweaveError, ClusterError, InputError
@@ -49,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
-        return _report_interruption() if is_abort else _report(error, arguments)
+        return _report_interruption() if is_abort else _report(error)
     if code == INTERRUPTED:  # other versions of Typer return the exit code
         return _report_interruption()
     return code if isinstance(code, int) else 0
@@ -91,7 +90,7 @@ def _report_interruption() -> int:
     return INTERRUPTED
 
 
-def _report(error: Exception, arguments: Sequence[str]) -> int:
+def _report(error: Exception) -> int:
     """Print what went wrong; return the exit code."""
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
@@ -101,7 +100,6 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         _print_error(text, hint)
         return FAILED
     is_cluster = isinstance(error, ClusterError)
-    text += _value_given(error, arguments)
     _print_error(text, *([_current.resume_hint] if is_cluster else []))
     return code
 
@@ -170,16 +168,6 @@ def _is_ours(error: Exception) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     module = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return module.startswith("brainweave.")
-
-
-def _value_given(error: Exception, arguments: Sequence[str]) -> str:
-    """Return "; got VALUE" for an option that Typer could not read, else nothing."""
-    names = getattr(getattr(error, "param", None), "opts", ())
-    for argument, following in pairwise((*arguments, "")):
-        name, equals, joined = argument.partition("=")
-        if name in names:
-            return f"; got {joined if equals else following!r}."
-    return ""
 
 
 def _one_line(text: Any) -> str:

@@ -6,11 +6,7 @@ the first is drawn.
 """
 
 from brainweave.plotting.films import plot_coverage, plot_time_courses
-from brainweave.plotting.model import (
-    plot_energy,
-    plot_feature_map,
-    plot_shared_space,
-)
+from brainweave.plotting.model import plot_feature_map, plot_shared_space
 from brainweave.plotting.results import (
     plot_accuracy,
     plot_confusion,
@@ -24,7 +20,6 @@ __all__ = [
     "plot_accuracy",
     "plot_confusion",
     "plot_coverage",
-    "plot_energy",
     "plot_feature_map",
     "plot_learning_curve",
     "plot_sequences",

@@ -118,7 +118,8 @@ def _label_clock(ax: Any, timeline: Timeline) -> None:
     else:
         round_ones = np.array(starts[:: -(-len(starts) // N_TICKS)])
     one = replace(timeline, names=timeline.names[:1])
-    style.name_ticks(ax.xaxis, round_ones.tolist(), map(one.name, round_ones))
+    ticks = round_ones.tolist()
+    style.name_ticks(ax.xaxis, ticks, map(one.name, ticks))
     for start in starts[1:]:
         ax.axvline(start, color=MUTED, linewidth=0.8, linestyle=DASHED)
     if 1 < len(starts) <= N_TICKS:

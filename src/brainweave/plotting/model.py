@@ -1,4 +1,4 @@
-"""Figures of what an aligner learned: eigenvalues, the shared space, brain maps."""
+"""Figures of what an aligner learned: the shared space and maps of the brain."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,59 +9,9 @@ from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import style
 from brainweave.plotting.results import MAX_LEGEND, read_sequences
-from brainweave.plotting.style import DASHED, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-@style.styled
-def plot_energy(
-    model: Any, *, names: Sequence[Any] | None = None, axes: "Axes | None" = None
-) -> "Axes":
-    """Plot the cumulative singular values of each subject, and the cut.
-
-    Parameters
-    ----------
-    model : aligner
-        Fitted, with its ``bases_``; or a list of :class:`SubjectBasis`.
-    names : sequence of str, optional
-        Names of the subjects.
-    axes : matplotlib Axes, optional
-        Where to draw; by default in a new figure.
-
-    Returns
-    -------
-    Axes
-        The dot on each curve is the number of components that the energy keeps.
-    """
-    bases = getattr(model, "bases_", model)
-    if not isinstance(bases, (list, tuple)):
-        raise InputError(
-            f"This {type(model).__name__} does not hold the subjects' bases: it is not "
-            "fitted, or was loaded without them."
-        )
-    style.check_not_empty(bases, "bases")
-    names = style.name_subjects(names, len(bases))
-    colors = style.palette(len(bases))
-    ax = style.new_axes(axes, 4.6, 3.0)
-    handles = []
-    for basis, color in zip(bases, colors, strict=True):
-        singular = np.sqrt(np.asarray(basis.spectrum, dtype=float))
-        share = np.cumsum(singular) / singular.sum()
-        number = np.arange(1, len(share) + 1)
-        (line,) = ax.plot(number, share, color=color, linewidth=1.2, alpha=0.9)
-        handles.append(line)
-        kept = basis.n_kept
-        ax.scatter(kept, share[kept - 1], s=26, color=color, edgecolors=PAPER, zorder=3)
-    for energy in sorted({float(b.energy) for b in bases if b.energy < 1}):
-        ax.axhline(energy, color=INK, linestyle=DASHED, linewidth=1)
-    ax.set(ylim=(0, 1.03), xlabel="components", ylabel="cumulative singular values")
-    ax.set_xlim(left=0)
-    ax.set_yticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
-    if len(bases) <= len(style.palette(10)):
-        style.add_legend(ax, handles, names)
-    return ax
 
 
 @style.styled

@@ -250,8 +250,8 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
         color, alpha = (MUTED, 0.45) if scored.aligns_nothing else (ACCENT, 0.8)
         ax.barh(y, scored.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
         heights = y + np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else [y]
-        look = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6, "clip_on": False}
-        ax.scatter(scores, heights, s=13, zorder=3, **look)
+        look: Any = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6}
+        ax.scatter(scores, heights, s=13, zorder=3, clip_on=False, **look)
         text, unit = write(scored.mean), "\u00a0%"
         if len(scores) > 1:
             text = f"{text.removesuffix(unit)} ± {write(scores.std())}"

@@ -114,7 +114,7 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
 
 def _film_of(study: Any, model: Any, inputs: Inputs) -> Timeline | None:
     """Return the time steps of a film, if samples are aligned or scored by time."""
-    joined = getattr(model, "_joined_by", set)()
+    joined: set[str] = getattr(model, "_joined_by", set)()
     by_time = any(r.score != "accuracy" for r in inputs.results) or "rows" in joined
     if inputs.sequences is not None and inputs.sequences.categories:
         by_time = (by_time or bool(joined)) and "labels" not in joined
