@@ -10,7 +10,7 @@ from brainweave import __version__
 
 COMMANDS = [
     *("demo", "convert", "info", "fit", "transform"),
-    *("add-subject", "compare", "learning-curve", "report", "run"),
+    *("add-subject", "compare", "learning-curve", "map", "report", "run"),
 ]
 
 

@@ -332,7 +332,7 @@ def _is_finished(id: str, path: Path, job: Job) -> bool:
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
-    from brainweave.evaluation.clock import common_clock
+    from brainweave.evaluation.timeline import study_timeline
     from brainweave.study.formats.bids_derivative import (
         study_without_voxels,
         with_method,
@@ -357,7 +357,7 @@ def align_group(job: Job) -> None:
                 )
     study = study_without_voxels(bases, [m.get("record") for m in made.values()])
     if not study.categories:
-        common_clock(study)  # refuses ids of other units
+        study_timeline(study)  # refuses ids of other units
         job.aligner = make_aligner(job.params["method"], job.params, study=study)
     job.derivative.write_description()
     job.console.subject_ids = list(study.ids)

@@ -159,8 +159,8 @@ MATCH = (
     "intersect. For methods that are locked in time."
 )
 PARCELS = (
-    "Align parcel by parcel: an atlas image with a label per voxel, or schaefer-100 "
-    "(200, ... 1000), which nilearn fetches."
+    "Align parcel by parcel: an atlas file (NIfTI, dlabel; GIfTI labels or annotations "
+    "of both hemispheres, with a comma), or schaefer-100 (200, ... 1000) by nilearn."
 )
 RADIUS = "Align in every neighbourhood of this radius in mm, and average to one map."
 Method = Annotated[str, method(METHODS)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brainweave._core.exceptions import warn_user
+from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
@@ -28,6 +29,9 @@ METHODS = {
     "detsrm": "DetSRM",
     "robust-srm": "RobustSRM",
     "semi-supervised-srm": "SemiSupervisedSRM",
+    "gcca": "GCCA",
+    "promises": "ProMises",
+    "ridge": "RidgeAlignment",
     "none": "NoAlignment",
 }
 SHORT = {  # as papers call them
@@ -62,15 +66,17 @@ def make_aligner(
     """
     import brainweave
 
-    name = method.lower().replace("_", "-")
-    class_name = METHODS.get(SHORT.get(name, name))
-    if class_name is None:
+    asked = method.lower().replace("_", "-")
+    foreign = "Adapter" if ":" in asked else None  # such as fmralign:ot
+    class_name = METHODS.get(SHORT.get(asked, asked), foreign)
+    offered = {} if class_name else plugins()
+    if class_name is None and asked not in offered:
         several = " (one; compare takes several)" if "," in method else ""
         raise UsageError(
             f"There is no method {method!r}; choose one of "
-            f"{', '.join(METHODS)}{several}."
+            f"{', '.join([*METHODS, *offered])}{several}."
         )
-    cls = getattr(brainweave, class_name)
+    cls = getattr(brainweave, class_name) if class_name else load_plugin(offered[asked])
     parameters = set(inspect.signature(cls).parameters)
     options = options or {}
     given = {name: options.get(name) for name in SHARED}
@@ -90,6 +96,9 @@ def make_aligner(
     for name in [n for n in values if n not in parameters]:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
+    if class_name == "Adapter":  # what it does not have goes to the package
+        others = {n: values.pop(n) for n in [*values] if n not in parameters}
+        values |= {"method": asked, "params": others or None}
     if class_name == "GDM" and {"energy", "solver"} & set(values):
         raise UsageError("--method gdm has no energy or solver: use paper-gdm.")
     c.refuse_unknown(values, parameters, f"{method} has no parameter '{{}}'")
@@ -154,21 +163,21 @@ def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
 
 
 def _atlas(parcels: str) -> Any:
+    """Return the atlas of --parcels: a name, an image, or one for each hemisphere."""
     from brainweave._core.exceptions import StudyError
-    from brainweave.study.spaces import load_image
+    from brainweave.study.atlases import open_atlas
 
-    name, _, number = parcels.lower().partition("-")
+    files = parcels.split(",")
     try:
-        if name == "schaefer" and number.isdigit():
-            from nilearn.datasets import fetch_atlas_schaefer_2018
-
-            # from nilearn's cache, or downloaded to it
-            parcels = fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0).maps
-        return load_image(parcels)
-    except (StudyError, ValueError) as error:
+        opened = [open_atlas(file)[0] for file in files]
+    except StudyError as error:
         raise UsageError(
-            f"--parcels must be an atlas image, or schaefer-100: {error}"
+            f"--parcels must be an atlas file, two with a comma, or schaefer-100: "
+            f"{error}"
         ) from error
+    if len(files) == 2:
+        return dict(zip(("left", "right"), opened, strict=True))
+    return opened[0] if Path(parcels).exists() else parcels
 
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":

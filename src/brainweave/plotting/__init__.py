@@ -6,7 +6,7 @@ the first is drawn.
 """
 
 from brainweave.plotting.films import plot_coverage, plot_time_courses
-from brainweave.plotting.model import plot_feature_map, plot_shared_space
+from brainweave.plotting.model import plot_brain, plot_feature_map, plot_shared_space
 from brainweave.plotting.results import (
     plot_accuracy,
     plot_confusion,
@@ -18,6 +18,7 @@ from brainweave.plotting.style import palette
 __all__ = [
     "palette",
     "plot_accuracy",
+    "plot_brain",
     "plot_confusion",
     "plot_coverage",
     "plot_feature_map",

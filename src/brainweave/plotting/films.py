@@ -9,13 +9,8 @@ import numpy as np
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing
-from brainweave.evaluation.clock import film_clock
-from brainweave.evaluation.metrics import (
-    average_seen,
-    averages_of_others,
-    placed,
-    zscored,
-)
+from brainweave.evaluation import timeline as timelines
+from brainweave.evaluation.metrics import average_seen, averages_of_others, zscored
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED
 
@@ -27,19 +22,16 @@ ROUND = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1200, 3600)
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(timelines.Timeline):
     """Time steps of films, in order, and the step that each sample shows."""
 
-    places: list[Codes]  # of each sample of each subject; -1 if it shows no film
-    films: Codes  # number of the film at each step
-    names: list[str]  # of the films
-    seconds: Matrix | None  # into the film at each step, if ids tell
+    seconds: Matrix | None = None  # into the film at each step, if ids tell
 
     def lay(self, values: Sequence[Any]) -> list[Matrix]:
         """Put rows of subjects at their steps; NaN where a subject has no sample."""
-        n = self.films.size
-        pairs = zip(values, self.places, strict=True)
-        return [placed(np.asarray(to_numpy(x), float), own, n) for x, own in pairs]
+        return [
+            self.place(np.asarray(to_numpy(x), float), i) for i, x in enumerate(values)
+        ]
 
     def standardized(self, shared: Sequence[Any]) -> list[Matrix]:
         """Bring the features of each person to unit variance within each film."""
@@ -49,12 +41,6 @@ class Timeline:
             for one in np.unique(film):
                 x[film == one] = zscored(x[film == one])
         return out
-
-    @property
-    def seen(self) -> Any:
-        """Who saw which step, as booleans (n_subjects, n_steps)."""
-        blank = (np.zeros((len(own), 1)) for own in self.places)
-        return np.array([~np.isnan(x[:, 0]) for x in self.lay(list(blank))])
 
     def name(self, step: int) -> str:
         """Return the time of a step in its film, and the film if there are several."""
@@ -83,7 +69,7 @@ def read_timeline(study: Any) -> Timeline | None:
             return None
         ids = [np.arange(n) for n in lengths] * len(study)
     known = [[None if is_missing(v) else v for v in own.tolist()] for own in ids]
-    clock = film_clock(known, study.ids)
+    clock = timelines.timeline(known, study.ids)
     seconds: Any = np.full(clock.films.size, np.nan)
     for subject, places in zip(study, clock.places, strict=True):
         if subject.times is not None:
@@ -201,6 +187,15 @@ def plot_time_courses(
     -------
     Axes
         Features lie above each other; each is standardised in each person and film.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> film = simulate_study(
+    ...     n_subjects=3, design="movie", n_voxels=50, n_runs=1, repetitions=1
+    ... )
+    >>> plot_time_courses([s.data() for s in film], film).get_xlabel()
+    'time in the film (minutes:seconds)'
     """
     timeline = _need_timeline(study)
     wanted = [k for k in components if k < to_numpy(shared[0]).shape[1]]

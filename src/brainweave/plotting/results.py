@@ -240,6 +240,13 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> from brainweave import GDM, between_subject_classification, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=3, n_voxels=40, random_state=0)
+    >>> axes = plot_accuracy(between_subject_classification(GDM(2), study))
+    >>> axes.figure.savefig("accuracy.svg")
     """
     listed = list_results(results)
     style.check_not_empty(listed, "results")
@@ -300,6 +307,14 @@ def plot_confusion(
     -------
     Axes
         A row without test samples stays empty.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, between_subject_classification, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=3, n_voxels=40, random_state=0)
+    >>> axes = plot_confusion(between_subject_classification(GDM(2), study))
+    >>> len(axes.get_xticks())
+    3
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
@@ -348,6 +363,14 @@ def plot_learning_curve(curve: Any, *, axes: "Axes | None" = None) -> "Axes":
     -------
     Axes
         Bars are standard errors over people; the dashed line is chance.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, learning_curve, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=3, n_voxels=40, random_state=0)
+    >>> axes = plot_learning_curve(learning_curve({"GDM": GDM(2)}, study))
+    >>> axes.get_ylabel()
+    'accuracy'
     """
     style.check_not_empty(curve.points, "points")
     methods = list(dict.fromkeys(p["method"] for p in curve.points))

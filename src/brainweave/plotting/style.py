@@ -115,7 +115,10 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(_STYLE)
-            return function(*args, **kwargs)
+            drawn = function(*args, **kwargs)
+            interactive = mpl.is_interactive()
+        mpl.interactive(interactive)  # the first figure of a notebook turns it on
+        return drawn
 
     return run
 

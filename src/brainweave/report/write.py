@@ -28,6 +28,7 @@ from brainweave.plotting.results import method_label
 from brainweave.plotting.style import percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, measure_texts, render
 from brainweave.report.films import film_section
+from brainweave.report.information import information_section
 from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
     data_section,
@@ -51,6 +52,7 @@ def write_report(
     model: Any = None,
     results: Any = None,
     learning_curve: Any = None,
+    information: Any = None,
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
     warnings: Iterable[Any] = (),
@@ -75,6 +77,8 @@ def write_report(
         methods and protocols.
     learning_curve : LearningCurve, optional
         What :func:`brainweave.learning_curve` returned for the study.
+    information : InformationMap, optional
+        What :func:`brainweave.information_map` returned for the study.
     config : mapping, optional
         All settings; by default the parameters of the model.
     title : str
@@ -111,7 +115,7 @@ def write_report(
     check_int("n_maps", n_maps, minimum=0, owner="write_report")
     check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
     inputs = gather(study=study, model=model, results=results, config=config)
-    given = (study, model, learning_curve)
+    given = (study, model, learning_curve, information)
     if all(part is None for part in given) and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
     maps = maps_section(inputs, n_maps, n_map_subjects)
@@ -119,6 +123,7 @@ def write_report(
         data_section(inputs),
         results_section(inputs),
         learning_section(learning_curve),
+        information_section(information),
         film_section(inputs) if inputs.film is not None else space_section(inputs),
         model_section(inputs),
         maps,
