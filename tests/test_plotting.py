@@ -135,6 +135,7 @@ def test_confusion_shows_shares_of_rows():
     assert ax.get_title(loc="left") == "GDM, joint"
 
 
+@pytest.mark.parametrize("color_by", ["label", "subject"])
 def test_shared_space_draws_every_sample_once(color_by):
     rng = np.random.default_rng(1)
     shared = [rng.normal(size=(n, 3)) for n in (5, 4)]

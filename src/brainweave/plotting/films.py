@@ -146,8 +146,8 @@ def plot_coverage(
     >>> film = simulate_study(
     ...     n_subjects=3, design="movie", n_voxels=50, missing_parts=1
     ... )
-    >>> plot_coverage(film).get_ylim()
-    (3.0, 0.0)
+    >>> plot_coverage(film).get_xlabel()
+    'time in the film (minutes:seconds)'
     """
     from matplotlib.colors import to_rgba
 
