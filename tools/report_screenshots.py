@@ -1,9 +1,10 @@
 """Write reports of six kinds of studies, and take pictures of them to look at.
 
 ``python tools/report_screenshots.py [NAME ...]`` writes, for each of demo, noise, bids,
-categories, film and raider (if its files are there) the report at 1280 and 390 pixels, light
-and dark, and its printed pages, into ``out/report_screenshots``. Needs playwright and
-Chromium (``tools/install_browser.sh``); pages of the PDF become pictures with pymupdf.
+categories, film and raider (if its files are there) the report at 1280 and 390 pixels,
+light and dark, and its printed pages, into ``out/report_screenshots``. Needs playwright
+and Chromium (``tools/install_browser.sh``); pages of the PDF become pictures with
+pymupdf.
 """
 
 import os
@@ -94,7 +95,7 @@ def categories():
 
 
 def film():
-    """A film that three of six people saw in part."""
+    """Write the report of a film that three of six people saw in part."""
     from brainweave import (
         GDM,
         SRM,

@@ -87,7 +87,7 @@ WRONG = [
     (("compare", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
     (("compare", "{study}", "--method", "x", "-o", "{tmp}/e"), 2, "no method 'x'"),
     (("fit", "{study}", "--method", "gdm,srm"), 2, "none (one; compare takes several)"),
-    (("demo", "{tmp}/d", "--n-subjects", "2"), 2, "2 is not in the range x>=3"),
+    (("demo", "{tmp}/d", "--n-subjects", "2"), 2, "than or equal to 3; got '2'."),
     (("report", "{tmp}/r.html"), 2, "needs --study, --model or --results"),
     (("report", "{tmp}/r.pdf", "--study", "{study}"), 2, "is an HTML file"),
     (("report", "{tmp}/r.html", "--results", "{model}"), 2, "does not hold results"),

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from brainweave._core.exceptions import BrainweaveError, ClusterError, InputError
@@ -48,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
-        return _report_interruption() if is_abort else _report(error)
+        return _report_interruption() if is_abort else _report(error, arguments)
     if code == INTERRUPTED:  # other versions of Typer return the exit code
         return _report_interruption()
     return code if isinstance(code, int) else 0
@@ -90,7 +91,7 @@ def _report_interruption() -> int:
     return INTERRUPTED
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, arguments: Sequence[str]) -> int:
     """Print what went wrong; return the exit code."""
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
@@ -100,6 +101,7 @@ def _report(error: Exception) -> int:
         _print_error(text, hint)
         return FAILED
     is_cluster = isinstance(error, ClusterError)
+    text += _value_given(error, arguments)
     _print_error(text, *([_current.resume_hint] if is_cluster else []))
     return code
 
@@ -168,6 +170,16 @@ def _is_ours(error: Exception) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     module = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return module.startswith("brainweave.")
+
+
+def _value_given(error: Exception, arguments: Sequence[str]) -> str:
+    """Return "; got VALUE" for an option that Typer could not read, else nothing."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for argument, following in pairwise((*arguments, "")):
+        name, equals, joined = argument.partition("=")
+        if name in names:
+            return f"; got {joined if equals else following!r}."
+    return ""
 
 
 def _one_line(text: Any) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing, sort_labels
-from brainweave.evaluation.comparison import SHARES, UNALIGNED
+from brainweave.evaluation.comparison import SHARES, UNALIGNED, percent
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
@@ -199,7 +199,7 @@ class Scored:
 
     def write(self, value: float) -> str:
         """Write a score as people read it: shares in per cent."""
-        return style.percent(value) if self.score in SHARES else f"{value:.3f}"
+        return percent(value) if self.score in SHARES else f"{value:.3f}"
 
     def shown(self, members: Sequence["Scored"]) -> str:
         """Return the label of the method, or the name where members share the label."""

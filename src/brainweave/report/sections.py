@@ -18,11 +18,12 @@ from brainweave.evaluation.comparison import (
     SHARES,
     SIGNIFICANT,
     compare_results,
+    percent,
     subject_interval,
     subject_means,
 )
 from brainweave.plotting.results import Scored, Sequences, row_shares
-from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
+from brainweave.plotting.style import UNLABELLED, clean_text, subject_name
 from brainweave.report.elements import (
     TEXTS,
     Element,
