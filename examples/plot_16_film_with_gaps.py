@@ -51,8 +51,13 @@ def shell(command):
 
 # %%
 # ``--films runs`` says that each run is a film, which begins with the run; a table can
-# name other films and times. Volumes that moved are left out by ``scrub``.
-shell("brainweave convert bids film --task film --films runs --param scrub=0.5 -q")
+# name other films and times. Volumes that moved are left out by ``scrub``; voxels are
+# standardised within each run, or the first shared feature may be the difference
+# between runs.
+shell(
+    "brainweave convert bids film --task film --films runs --param scrub=0.5 "
+    "--param standardize=zscore -q"
+)
 shell("brainweave info film")
 
 # %%
