@@ -528,8 +528,8 @@ def test_unlabelled_subjects_make_a_report(tmp_path):
     model = GDM(n_components=3, graph="time").fit([s.samples for s in study])
     path = write_report(tmp_path / "r.html", study=study, model=model)
     page = Page(path.read_text("utf-8"))
-    assert len(page.csv("shared-space")) == 21
-    assert "without labels" in page.text
+    assert len(page.csv("time-courses")) == 11  # rows are time
+    assert "of 10 time steps of one film" in page.text
 
 
 def test_methods_are_compared_within_each_protocol(tmp_path):

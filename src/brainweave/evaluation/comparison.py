@@ -317,11 +317,12 @@ def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None
 def _written(result: Any, value: Any) -> str:
     """Write a score: shares in per cent."""
     if getattr(result, "score", "accuracy") in SHARES:
-        return _percent(value)
+        return percent(value)
     return f"{value:.3f}"
 
 
-def _percent(share: Any) -> str:
+def percent(share: Any) -> str:
+    """Write a share as people read it; the space does not break."""
     return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
 
 
