@@ -514,7 +514,8 @@ class _GiftiHeader(NamedTuple):
 def _gifti_header(image: ImageLike) -> _GiftiHeader:
     """Read what a functional GIfTI holds, without decoding its data."""
     if isinstance(image, np.ndarray):
-        return _GiftiHeader(*(np.atleast_2d(image.T).shape), "")
+        n_samples, n_vertices = np.atleast_2d(image.T).shape
+        return _GiftiHeader(n_samples, n_vertices, "")
     if isinstance(image, str | PathLike):
         opener = gzip.open if str(image).endswith(".gz") else open
         parser = _HeaderParser()
