@@ -18,6 +18,7 @@ from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
 from brainweave._core.subjects import find_subjects, match_subjects
 from brainweave._core.validation import (
+    ask_if_turned,
     check_fraction,
     check_list_of_subjects,
     check_numbers,
@@ -321,6 +322,7 @@ class BaseAligner(BaseEstimator, Stored):
         if y is not None and len(y) != basis.n_samples:
             raise InputError(
                 f"y has {len(y)} labels for {basis.n_samples} samples of {basis.name}."
+                + ask_if_turned(basis.n_samples, basis.n_voxels, len(y))
             )
         return basis, y
 

@@ -445,6 +445,13 @@ def time_graph(ids: Sequence[Any], *, balance: str = "none") -> Graph:
     -------
     Graph
         One group per id.
+
+    Examples
+    --------
+    >>> graph = time_graph([["scene 1", "scene 2"], ["scene 2", "scene 3"]])
+    >>> graph.to_sparse().toarray()[:2, 2:]  # between the two subjects
+    array([[0., 0.],
+           [1., 0.]])
     """
     encoded = _encode(ids)
     return _group_graph(encoded, np.eye(len(encoded.names)), balance)
@@ -470,6 +477,14 @@ def affinity_graph(
     -------
     Graph
         One group per label, with these weights.
+
+    Examples
+    --------
+    >>> similarity = [[1.0, 0.5, -1.0], [0.5, 1.0, -1.0], [-1.0, -1.0, 1.0]]
+    >>> graph = affinity_graph([["cat", "dog"], ["house", "cat"]], similarity)
+    >>> graph.to_sparse().toarray()[:2, 2:]  # between the two subjects
+    array([[-1. ,  1. ],
+           [-1. ,  0.5]])
     """
     encoded = _encode(groups)
     names = list(encoded.names)
@@ -621,6 +636,14 @@ def neighbor_graph(
     -------
     Graph
         A sparse matrix: 1 where either sample is among the nearest of the other.
+
+    Examples
+    --------
+    >>> ratings = [[[1.0], [5.0]], [[4.8], [1.1], [9.0]]]
+    >>> graph = neighbor_graph(ratings, n_neighbors=1)
+    >>> graph.to_sparse().toarray()[:2, 2:].astype(int)  # between the two subjects
+    array([[0, 1, 0],
+           [1, 0, 1]])
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -665,6 +688,12 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     -------
     Graph
         With this matrix.
+
+    Examples
+    --------
+    >>> graph = matrix_graph([[0, 0, 1], [0, 0, -1], [1, -1, 0]], lengths=[2, 1])
+    >>> graph.lengths
+    (2, 1)
     """
     if scipy.sparse.issparse(matrix):
         matrix = scipy.sparse.csr_array(matrix)

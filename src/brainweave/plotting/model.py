@@ -32,6 +32,14 @@ def plot_eigenvalues(model: Any, *, axes: "Axes | None" = None) -> "Axes":
     Axes
         Filled dots are features that gain from the graph, as those of noise do too;
         open ones gain nothing and have arbitrary directions. Numbered from 0.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> axes = plot_eigenvalues(GDM(n_components=3).fit(study))
+    >>> axes.get_xlabel()
+    'shared feature'
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -79,6 +87,14 @@ def plot_energy(
     -------
     Axes
         The dot on each curve is the number of components that the energy keeps.
+
+    Examples
+    --------
+    >>> from brainweave import PaperGDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> axes = plot_energy(PaperGDM(3, energy=0.8).fit(study), names=study.ids)
+    >>> axes.get_ylabel()
+    'cumulative singular values'
     """
     bases = getattr(model, "bases_", model)
     if not isinstance(bases, (list, tuple)):
@@ -136,6 +152,16 @@ def plot_shared_space(
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> aligning, other = study.split_halves()
+    >>> shared = GDM(n_components=3).fit(aligning).transform(other)
+    >>> axes = plot_shared_space(shared, [subject.labels for subject in other])
+    >>> axes.get_xlabel()
+    'shared feature 0'
     """
     if color_by not in ("label", "subject"):
         raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
@@ -205,6 +231,14 @@ def plot_feature_map(
     -------
     nilearn display or Figure
         What nilearn returns: a display for volumes, a figure for surfaces.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> gdm = GDM(n_components=3).fit(study)
+    >>> display = plot_feature_map(gdm.maps_[0], component=0, title="shared feature 0")
+    >>> display.savefig("feature.png")
     """
     image = subject_map.to_image(component)
     how: Any = {"title": title, "limit": limit, "colorbar": colorbar}

@@ -255,6 +255,8 @@ class GDM(GraphAligner):
     device: Any = None
 
     _ridge = True
+    _first_ridges: Any = None  # where the search begins, of a fit to half the samples,
+    _met_ridges: Any = None  # and where it ended
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
@@ -419,6 +421,7 @@ class GDM(GraphAligner):
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
         ridge, gain = self.place_shrinkage, None
+        self._met_ridges = None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
         asked = places is not None and isinstance(ridge, str)
         apart = unconnected_message(graph)
@@ -435,7 +438,9 @@ class GDM(GraphAligner):
                 needed=needed,
                 per_subject=self.constraint_ == "subject",
                 over_subjects=each,
+                start=self._first_ridges,
             )
+            self._met_ridges = None if choice is None else choice.met
             if choice is None and needed:
                 choice = Choice(max(1.0, *self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
             if choice is not None:
@@ -469,7 +474,8 @@ class GDM(GraphAligner):
             smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
         )
         unit = place_unit(Z) if Z is not None else 1.0
-        joint = JointRidge(smoothers, Z, strength * unit, over_subjects=each)
+        tied = Z if np.isfinite(strength) else None
+        joint = JointRidge(smoothers, tied, strength * unit, over_subjects=each)
         return joint, directions
 
     def _scale_maps(

@@ -80,7 +80,7 @@ def choose_strengths(
     n = len(bases)
     if not isinstance(shrinkage, str):
         given = one_per_subject("shrinkage", shrinkage, n, owner=owner)
-        return [_check_rho(rho, owner) for rho in given], "given"
+        return [check_rho(rho, owner) for rho in given], "given"
     if shrinkage not in CHOICES:
         raise InputError(
             f"shrinkage of {owner} must be a number, one per subject, or one of "
@@ -95,7 +95,7 @@ def choose_strengths(
         featured = [term for term in graph.groups if term.features is not None]
         if featured:
             targets = _feature_targets(featured[0], graph)
-            return _choose_by_features(few, [targets[i] for i in chosen], n, n_jobs)
+            return choose_by_features(few, [targets[i] for i in chosen], n, n_jobs)
         best, how = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs=n_jobs)
         if best is not None:
             return [best] * n, how
@@ -103,11 +103,19 @@ def choose_strengths(
     voxels = [
         b.n_voxels - b.constant_voxels.size if b.is_linear else None for b in bases
     ]
-    grams = [b.gram if b.gram_on_device is None else b.gram_on_device for b in bases]
-    return [covariance_strength(grams, voxels, how)] * n, how
+    products = [_products(basis) for basis in bases]
+    return [covariance_strength(products, voxels, how)] * n, how
 
 
-def _check_rho(rho: Any, owner: str) -> float:
+def _products(basis: SubjectBasis) -> Any:
+    """Return the Gram matrix, or the samples where voxels are fewer."""
+    if basis.uses_covariance:
+        return basis._narrow
+    return basis.gram if basis.gram_on_device is None else basis.gram_on_device
+
+
+def check_rho(rho: Any, owner: str) -> float:
+    """Refuse a strength that is no positive number."""
     number = isinstance(rho, (int, float, np.number)) and not isinstance(rho, bool)
     if not number or not 0 < rho < np.inf:
         raise InputError(
@@ -177,7 +185,7 @@ def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]
     return [(at, (term.loadings(own) @ factor)[at]) for at, own in each]
 
 
-def _choose_by_features(
+def choose_by_features(
     bases: list[SubjectBasis],
     targets: list[tuple[Codes, Matrix]],
     n: int,
@@ -334,7 +342,7 @@ def _correlation(a: Matrix, b: Matrix) -> float:
 
 
 def covariance_strength(
-    grams: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
+    products: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
 ) -> float:
     r"""Take rho from the shrinkage of the voxels' covariance, averaged over subjects.
 
@@ -344,10 +352,10 @@ def covariance_strength(
     is shrunk, as that of one voxel, is not asked; if none is, rho is the grid's least.
     """
     values = []
-    for gram, known in zip(grams, n_voxels, strict=True):
-        n = len(gram)
+    for product, known in zip(products, n_voxels, strict=True):
+        n = len(product)
         v = n - 1 if known is None else known
-        shrinkage = covariance_shrinkage(gram, v, how)
+        shrinkage = covariance_shrinkage(product, v, how)
         if shrinkage is not None:
             delta = min(shrinkage, 0.999)
             values.append(delta / (1 - delta) * n / v)
@@ -357,19 +365,23 @@ def covariance_strength(
     return float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
 
 
-def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float | None:
+def covariance_shrinkage(product: Matrix, n_voxels: int, how: str) -> float | None:
     """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
+
+    Or from the centred samples, if they are given in its place.
 
     By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
     None where the covariance is what it would be shrunk to: both are 0 / 0 then.
     """
-    n, v = len(gram), n_voxels
-    trace = float(gram.diagonal().sum()) / n  # of the covariance, as is the next
+    n, v, gram, own = len(product), n_voxels, product, product.diagonal()
+    if product.shape[0] != product.shape[1]:
+        gram, own = product.T @ product, (product * product).sum(axis=1)
+    trace = float(own.sum()) / n  # of the covariance, as is the next
     squares = float((gram * gram).sum()) / n**2
     spread = squares - trace**2 / v
     if v < 2 or spread <= 1e-12 * squares:
         return None
     if how == "oas":
         return float(min((squares + trace**2) / ((n + 1) * spread), 1.0))
-    error = float((gram.diagonal() ** 2).sum()) / n**2 - squares / n
+    error = float((own**2).sum()) / n**2 - squares / n
     return float(np.clip(error / spread, 0.0, 1.0))
