@@ -53,7 +53,7 @@ class Person:
 
     def __init__(self, samples, space=None, labels=None):
         self.samples, self.space, self.labels = samples, space, labels
-        self.n_samples = len(samples)
+        self.n_samples, self.n_voxels = np.shape(samples)
 
     def data(self):
         return self.samples
