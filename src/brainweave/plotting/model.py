@@ -376,10 +376,11 @@ def _plot_surfaces(
             axes=figure.add_subplot(len(views), len(sides), number, projection="3d"),
             figure=figure,
             vmax=limit,
+            threshold=1e-6 * limit,  # where there is nothing, folds are seen
             cmap=cmap,
             colorbar=colorbar and number == len(panels),
         )
-    figure.subplots_adjust(0, 0, 0.95, 0.95, wspace=0, hspace=0)
+    figure.subplots_adjust(0, 0, 0.85, 0.95, wspace=0, hspace=0)
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
