@@ -95,6 +95,7 @@ x, y = second[0].data(), second[1].data()
 
 
 def agreement(u, v):
+    """Correlate each vertex of two people over time."""
     u, v = ((w - w.mean(0)) / w.std(0) for w in (u, v))
     return (u * v).mean(axis=0)
 

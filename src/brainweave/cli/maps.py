@@ -71,12 +71,12 @@ def information_map(
         raise UsageError("Say what places are: --parcels ATLAS or --searchlight MM.")
     if spacing is not None and searchlight is None:
         raise UsageError("--spacing is for --searchlight.")
-    aligner = make_aligner(method, context.params)
+    people = match_and_report(files.open_study(study), match, console)
+    aligner = make_aligner(method, context.params, study=people)
     if searchlight is not None:
         given = searchlight / 2 if spacing is None else spacing
         aligner.set_params(spacing=given)
     aligner.set_params(n_jobs=n_jobs)
-    people = match_and_report(files.open_study(study), match, console)
     files.prepare_folder(output)
     with console.progress("Scoring places") as progress:
         aligner.set_params(progress=lambda *done: progress(*done))
