@@ -275,6 +275,12 @@ def plot_brain(
     -------
     nilearn display or Figure
         What nilearn returns: a display for volumes, a figure for surfaces.
+
+    Examples
+    --------
+    >>> import nibabel as nib
+    >>> values = np.ones((4, 5, 4), np.float32)
+    >>> display = plot_brain(nib.Nifti1Image(values, np.diag([9.0, 9, 9, 1])))
     """
     import matplotlib.pyplot as plt
     from nilearn import plotting
