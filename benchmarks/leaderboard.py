@@ -32,8 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import brainweave as bw
 from brainweave._core.version import __version__
@@ -44,6 +43,7 @@ from reproduction.overlap import DESIGNS, _film, _simulated_parts
 from reproduction.real import halvings, load_pieman, load_raider_images
 from reproduction.registered import load_sherlock, shuffled
 
+ROOT = Path(__file__).parents[1]
 GDM, PROTOCOLS = "GDM", ("joint", "held-out")
 Score = Callable[[Any, str], Any]  # aligner, protocol: one value per unit
 
