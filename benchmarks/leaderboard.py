@@ -4,12 +4,13 @@
 
 Every benchmark and method is a process of its own (Linux, macOS), which writes a file
 under ``out/leaderboard``: stopped and started again, the command goes on where it was.
-Set OMP_NUM_THREADS=1, so that each has one thread. Times are processor seconds of the whole evaluation (all folds), memory is the peak
-above that of the data; both hold under load. A method that takes more than ``--limit``
-processor seconds under a protocol is reported so. Packages that are not installed are
-left out of the table (``pip install brainweave[peers]`` has them). The folder gets
-``leaderboard.csv``, ``leaderboard.toml`` and the figures, and ``docs/leaderboard.md``
-the tables; ``--page`` runs nothing and writes these from the CSV.
+Set OMP_NUM_THREADS=1, so that each has one thread. Times are processor seconds of the
+whole evaluation (all folds), memory is the peak above that of the data; both hold under
+load. A method that takes more than ``--limit`` processor seconds under a protocol is
+reported so. Packages that are not installed are left out of the table
+(``pip install brainweave[peers]`` has them). The folder gets ``leaderboard.csv``,
+``leaderboard.toml`` and the figures, and ``docs/leaderboard.md`` the tables; ``--page``
+runs nothing and writes these from the CSV.
 """
 
 import argparse

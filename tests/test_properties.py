@@ -237,7 +237,7 @@ GRAPHS = {
 
 def test_every_exported_graph_is_tried():
     exported = {n.removesuffix("_graph") for n in bw.__all__ if n.endswith("_graph")}
-    assert exported == {*GRAPHS, "neighbor", "matrix"}
+    assert exported == {*GRAPHS, "feature", "neighbor", "matrix"}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -290,6 +290,28 @@ def test_neighbors_do_not_depend_on_the_container(container, seed, n_neighbors, 
         assert container in REFUSED
         return
     assert_allclose(got.toarray(), want.toarray(), rtol=0, atol=1e-12)
+
+
+@some(20)
+@given(st.sampled_from(sorted({*EXACT, *SINGLE})), st.integers(0, 99), st.booleans())
+def test_graphs_of_features_do_not_depend_on_the_container(container, seed, whiten):
+    rng = np.random.default_rng(seed)
+    features = [rng.integers(-4, 5, size=(n, 3)).astype(float) for n in (5, 7)]
+    want = bw.feature_graph(features, whiten=whiten).to_sparse().toarray()
+    centred = np.vstack(features) - np.vstack(features).mean(axis=0)
+    values, axes = np.linalg.eigh(centred.T @ centred)
+    if not whiten:  # inner products, as they are
+        assert_allclose(want, centred @ centred.T, rtol=0, atol=1e-10)
+    elif values[0] > 0.1 * values[-1]:  # every direction counts alike
+        kept = centred @ axes / np.sqrt(values)
+        assert_allclose(want, len(centred) * kept @ kept.T, rtol=0, atol=1e-10)
+    try:
+        given_as = [{**EXACT, **SINGLE}[container](f) for f in features]
+        got = bw.feature_graph(given_as, whiten=whiten).to_sparse()
+    except (InputError, TypeError):
+        assert container in REFUSED
+        return
+    assert_allclose(got.toarray(), want, rtol=0, atol=1e-10)
 
 
 @some(20)

@@ -48,6 +48,8 @@ from .evaluation.evaluate import (
     between_subject_reconstruction as between_subject_reconstruction,
 )
 from .evaluation.evaluate import score_alignment as score_alignment
+from .evaluation.information_map import InformationMap as InformationMap
+from .evaluation.information_map import information_map as information_map
 from .evaluation.isc import IscTest as IscTest
 from .evaluation.isc import inter_subject_correlation as inter_subject_correlation
 from .evaluation.isc import (

@@ -254,7 +254,7 @@ def test_the_statistic_is_its_definition_however_many_are_drawn_at_a_time(
     codes = [rng.integers(4, size=n) for n in (12, 15, 9)]
     features = [rng.normal(size=(len(c), 2)) for c in codes]
     fold = fold_of(features, codes)
-    values = agreement.statistics(fold, 7, [0])
+    values = agreement._Half(fold, 7, [0]).statistics(0, 2)
     assert values.shape == (8, 2)
     whole = [remove_trends(f, np.arange(len(f)), [np.arange(len(f))]) for f in features]
     whole = [f / np.sqrt((f**2).mean(axis=0)) for f in whole]
@@ -268,7 +268,7 @@ def test_of_time_points_it_is_the_correlation(rng):
     codes = [np.arange(30)] * 3
     fold = fold_of(features, codes, n_runs=2)
     assert agreement._in_one_order(fold)
-    values = agreement.statistics(fold, 9, [0])
+    values = agreement._Half(fold, 9, [0]).statistics(0, 2)
     left = [remove_trends(f, np.arange(30), fold.stretches[0]) for f in features]
     want = [
         np.corrcoef(left[i][:, 0], left[j][:, 0])[0, 1]
@@ -277,7 +277,8 @@ def test_of_time_points_it_is_the_correlation(rng):
     assert_allclose(values[0, 0], np.mean(want), atol=1e-12)
     order = rng.permutation(30)  # the names of time points do not matter
     other = fold._replace(codes=[order] * 3)
-    assert_allclose(agreement.statistics(other, 9, [0]), values, atol=1e-12)
+    again = agreement._Half(other, 9, [0]).statistics(0, 2)
+    assert_allclose(again, values, atol=1e-12)
     apart = fold._replace(codes=[order, order, order[::-1]])
     assert not agreement._in_one_order(apart)
 
@@ -285,13 +286,14 @@ def test_of_time_points_it_is_the_correlation(rng):
 def test_surrogates_have_the_spectrum_of_the_data(rng):
     smooth = np.cumsum(rng.normal(size=(60, 1)), axis=0)
     fold = fold_of([smooth], [np.arange(60)])
-    cosines = agreement._Cosines(*(part[0] for part in fold[:4]))
-    signs = rng.choice([-1.0, 1.0], size=(60, 5))
-    made = cosines.sums(signs, 60)[:, :, 0]
+    half = agreement._Half(fold, 4, [0])
+    (cosines,), (signs,) = half.cosines, half.signs
+    assert (signs[:, 0] == 1).all()
+    made = half._sums(0, cosines[:, None] * signs[:, :, None])[:, :, 0]
     assert_allclose((made**2).sum(axis=0), 1)
     for one, own in zip(made.T, signs.T, strict=True):
         spectrum = scipy.fft.dct(one, norm="ortho")
-        assert_allclose(spectrum, cosines.values[:, 0] * own, atol=1e-12)
+        assert_allclose(spectrum, cosines[:, 0] * own, atol=1e-12)
 
 
 def test_what_is_shared_is_told_from_noise_and_from_nothing(rng):
@@ -342,7 +344,7 @@ def test_a_component_that_repeats_another_is_not_shared_again(rng):
         np.hstack([shared, 0.5 * shared + rng.normal(size=(80, 1))]) for _ in range(4)
     ]
     fold = fold_of(features, [np.arange(80)] * 4)
-    assert agreement.statistics(fold, 99, [0])[0, 1] > 0.1
+    assert agreement._Half(fold, 99, [0]).statistics(0, 2)[0, 1] > 0.1
     test = agreement.permutation_test([fold] * 2, 99, 0)
     assert test.p[0] == 0.01
     assert test.p[1] > 0.05
@@ -355,9 +357,10 @@ def test_of_categories_what_the_model_has_for_them_is_taken_out(rng):
     contrasts = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -2.0]])
     features = [contrasts[c] + rng.normal(size=(48, 2)) for c in codes]
     fold = fold_of(features, codes)._replace(template=contrasts)
-    rest = agreement._Rest(fold)
-    rest.take_out(0)
-    for f, c in zip(rest.features, codes, strict=True):
+    half = agreement._Half(fold, 0, [0])
+    half.take_out(0)
+    for cosines, c in zip(half.cosines, codes, strict=True):
+        f = scipy.fft.idct(cosines, axis=0, norm="ortho")
         means = np.array([f[c == k, 1].mean() for k in range(3)])
         assert abs(means[0] - means[1]) < 0.3 * abs(means[2] - means[:2].mean())
         shared = remove_trends(contrasts[c, :1], np.arange(48), [np.arange(48)])

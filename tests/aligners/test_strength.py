@@ -152,6 +152,12 @@ def test_covariance_shrinkage_is_that_of_scikit_learn(rng, shape):
     )
     delta = oas(x, assume_centered=True)[1]
     assert_allclose(covariance_shrinkage(gram, v, "oas"), delta)
+    if v < len(x):  # the samples alone will do
+        assert_allclose(covariance_shrinkage(x, v, "oas"), delta)
+        assert_allclose(
+            covariance_shrinkage(x, v, "ledoit-wolf"),
+            covariance_shrinkage(gram, v, "ledoit-wolf"),
+        )
     # the ridge has the eigenvectors and relative eigenvalues of the shrunk covariance
     rho = covariance_strength([gram], [v], "oas")
     ridged = x.T @ x + rho * mean_eigenvalue(gram) * np.eye(v)

@@ -130,8 +130,13 @@ class Adapter(TimeLocked):
         k = method.n_components if k is None else check_int("n_components", k, **known)
         positions = self.positions
         if method.geometry and positions is None:
-            remedy = f"{self.method} needs to know: pass positions, or images."
-            positions = voxel_positions(basis.space, basis.name, remedy)
+            space = basis.space
+            if not (hasattr(space, "mask") and hasattr(space, "affine")):
+                raise InputError(
+                    f"{basis.name} does not know where its voxels are, which "
+                    f"{self.method} needs: pass positions, or a Study of volumes."
+                )
+            positions = voxel_positions(space)
         seed = 0 if self.random_state is None else self.random_state
         return Wanted(k or 0, seed, dict(self.params or {}), positions)
 

@@ -25,7 +25,7 @@ rise and fall together: p is at most too large.
 """
 
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -38,7 +38,7 @@ from brainweave.aligners.check.held_out import CANNOT_TELL, Fold, remove_trends
 from brainweave.graphs.builders import NO_GROUP
 
 CHUNK = 500_000  # numbers held at a time per subject: about what a cache holds
-SIGNS = np.array([-1.0, 1.0])
+SIGNS = np.array([-1, 1], np.int8)
 SIGNIFICANT = 0.05
 #: Up to which p components are tested, and those of categories kept. One that is lost
 #: costs accuracy, one too many hardly does; on average there is less than half of one.
@@ -68,26 +68,26 @@ def permutation_test(
                 "subjects share too few groups of samples once half are held out."
             )
     _refuse_few_blocks(folds)
-    rests = [_Rest(fold) for fold in folds]
+    halves = [
+        _Half(fold, n_permutations, [random_state, number])
+        for number, fold in enumerate(folds)
+    ]
     n_components = folds[0].features[0].shape[1]
     agreement, p, first = np.empty(n_components), np.zeros(n_components), None
     for k in range(n_components):
         width = NEIGHBOURS if k else n_components
-        values = np.array([
-            statistics(rest.fold(k, width), n_permutations, [random_state, number])
-            for number, rest in enumerate(rests)
-        ])  # fmt: skip
+        values = np.array([half.statistics(k, width) for half in halves])
         n_together, statistic, null = _largest_sum(values)
         first = first or (n_together, statistic, null)
         p[k:] = max(p_of(statistic, null), p[k])
         found = values[:, 0].mean(axis=0)
         agreement[k : k + found.size] = found
         if p[k] >= LIKELY:
-            wide = [statistics(rest.fold(k, n_components), 0, [0])[0] for rest in rests]
-            agreement[k:] = np.mean(wide, axis=0)
+            whole = [half.statistics(k, n_components, 1)[0] for half in halves]
+            agreement[k:] = np.mean(whole, axis=0)
             break
-        for rest in rests:
-            rest.take_out(k)
+        for half in halves:
+            half.take_out(k)
     n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
     return Agreement(agreement, p, n_together, statistic, null)
 
@@ -145,37 +145,90 @@ def _refuse_few_blocks(folds: list[Fold]) -> None:
         )
 
 
-class _Rest:
-    """What is left of the features when those before are taken out.
+class _Half:
+    """Held-out features as cosines, run by run; those tested are taken out in turn.
 
     Features of held-out samples are correlated: noise that holds a little of a clear
     component would be called shared. Of categories, which aligned too, what the model
     has for them is taken out; of time points, the mean of all who have them.
     """
 
-    def __init__(self, fold: Fold) -> None:
-        parts = zip(fold.features, fold.rows, fold.stretches, strict=True)
-        self.features = [_unit(remove_trends(*part)) for part in parts]
-        counts = np.bincount(np.concatenate(fold.codes), minlength=fold.n_groups)
-        self.whole, self.counts, self.present = fold, np.maximum(counts, 1), counts > 0
+    def __init__(self, fold: Fold, n_permutations: int, seed: list[int]) -> None:
+        self.fold, m = fold, len(fold.codes)
+        self.cosines = [
+            _transform(scipy.fft.dct, _unit(remove_trends(f, rows, runs)), runs)
+            for rows, f, _, runs in zip(*fold[:4], strict=True)
+        ]
+        self.signs = []  # of all surrogates, the same for all components
+        for i, own in enumerate(self.cosines):
+            rng = np.random.default_rng([*seed, i])
+            self.signs.append(rng.choice(SIGNS, size=(len(own), 1 + n_permutations)))
+            self.signs[i][:, 0] = 1
+        self.counts = np.array(
+            [np.bincount(c, minlength=fold.n_groups) for c in fold.codes]
+        )
+        shares = np.sqrt(self.counts / self.counts.sum(axis=1, keepdims=True))
+        # those who share all groups count 1
+        self.n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
 
-    def fold(self, first: int, width: int) -> Fold:
-        """Return some components, to be tested."""
-        some = [f[:, first : first + width] for f in self.features]
-        return self.whole._replace(features=some)
+    def statistics(self, first: int, width: int, n: int | None = None) -> Matrix:
+        """Return the agreement of some components: as observed, then by chance.
+
+        Of all surrogates, or of the first n.
+        """
+        values = [_unit(own[:, first : first + width]) for own in self.cosines]
+        signs = [own[:, :n] for own in self.signs]
+        squares = self._in_order if _in_one_order(self.fold) else self._by_groups
+        return np.asarray(squares(values, signs) / 2 / self.n_pairs)
+
+    def _in_order(self, values: list[Matrix], signs: list[Matrix]) -> Matrix:
+        """Sum over subjects by products: groups are rows, cosines need no transform."""
+        V, S = np.stack(values, axis=1), np.stack(signs, axis=2)
+        total = np.zeros((S.shape[1], V.shape[2]))
+        step = max(1, CHUNK // total.size)
+        for start in range(0, len(V), step):
+            rows = slice(start, start + step)
+            total += ((S[rows].astype(np.float64) @ V[rows]) ** 2).sum(axis=0)
+        return np.asarray(total - (V * V).sum(axis=(0, 1)))
+
+    def _by_groups(self, values: list[Matrix], signs: list[Matrix]) -> Matrix:
+        n, k = signs[0].shape[1], values[0].shape[1]
+        found = np.zeros((n, k))
+        step = max(1, CHUNK // (max(map(len, [*values, self.counts[0]])) * k))
+        for start in range(0, n, step):
+            total, own = np.zeros((self.fold.n_groups, min(step, n - start), k)), 0.0
+            for i, (V, S) in enumerate(zip(values, signs, strict=True)):
+                U = self._sums(i, V[:, None] * S[:, start : start + step, None])
+                total += U
+                own = own + (U * U).sum(axis=0)
+            found[start : start + step] = (total * total).sum(axis=0) - own
+        return found
+
+    def _sums(self, i: int, made: Matrix) -> Matrix:
+        """Return the sums over groups of a subject's surrogates, weighed by size."""
+        codes, (n, *shape) = self.fold.codes[i], made.shape
+        made = _transform(scipy.fft.idct, made, self.fold.stretches[i])
+        weights = 1 / np.sqrt(self.counts[i][codes])
+        sums = scipy.sparse.csr_array(
+            (weights, (codes, np.arange(n))), shape=(self.fold.n_groups, n)
+        )
+        return np.asarray(sums @ made.reshape(n, -1)).reshape(-1, *shape)
 
     def take_out(self, k: int) -> None:
         """Take what is shared in component k out of those behind it."""
-        rows, _, codes, stretches, n_groups, template = self.whole
-        means = template[:, k]
-        if not np.isfinite(template[self.present]).all():
-            each = zip(self.features, codes, strict=True)
-            sums = sum(np.bincount(c, f[:, k], n_groups) for f, c in each)
-            means = np.asarray(sums) / self.counts
-        for i, f in enumerate(self.features):
-            expanded = means[codes[i], None]
-            shared = remove_trends(expanded, rows[i], stretches[i])[:, 0]
+        rows, _, codes, stretches, n_groups, template = self.fold
+        means, counts = template[:, k], self.counts.sum(axis=0)
+        if not np.isfinite(template[counts > 0]).all():
+            each = zip(self.cosines, codes, stretches, strict=True)
+            sums: Any = 0.0
+            for cosines, own, runs in each:
+                feature = _transform(scipy.fft.idct, cosines[:, k : k + 1], runs)
+                sums = sums + np.bincount(own, feature[:, 0], n_groups)
+            means = sums / np.maximum(counts, 1)
+        for i, f in enumerate(self.cosines):
+            slow = remove_trends(means[codes[i], None], rows[i], stretches[i])
+            shared = _transform(scipy.fft.dct, slow, stretches[i])[:, 0]
             for other in self.taken[i]:
                 shared -= other * (other @ shared)
             norm = float(np.linalg.norm(shared))
@@ -191,33 +244,12 @@ def _unit(features: Matrix) -> Matrix:
     return np.asarray(features / np.where(norm > 1e-9 * norm.max(), norm, np.inf))
 
 
-def statistics(fold: Fold, n_permutations: int, seed: list[int]) -> Matrix:
-    """Return the agreement of every component: as observed, then by chance."""
-    k, m = fold.features[0].shape[1], len(fold.features)
-    subjects = [_Cosines(*each) for each in zip(*fold[:4], strict=True)]
-    in_order = _in_one_order(fold)
-    size = len(fold.codes[0]) if in_order else fold.n_groups
-    counts = np.array([np.bincount(c, minlength=fold.n_groups) for c in fold.codes])
-    shares = np.sqrt(counts / counts.sum(axis=1, keepdims=True))
-    n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2  # those who share all count 1
-    generators = [np.random.default_rng([*seed, i]) for i in range(m)]
-    values = np.zeros((1 + n_permutations, k))
-    longest = max(size, *(len(c) for c in fold.codes))
-    step = max(1, CHUNK // (longest * k))
-    for start in range(0, 1 + n_permutations, step):
-        n = min(step, 1 + n_permutations - start)
-        total, own = np.zeros((size, n, k)), np.zeros((n, k))
-        for subject, rng in zip(subjects, generators, strict=True):
-            signs = rng.choice(SIGNS, size=(len(subject.values), n))
-            if start == 0:
-                signs[:, 0] = 1
-            U = subject.with_signs(signs) if in_order else subject.sums(signs, size)
-            total += U
-            U *= U
-            own += U.sum(axis=0)
-        total *= total
-        values[start : start + n] = (total.sum(axis=0) - own) / 2 / n_pairs
-    return values
+def _transform(function: Any, values: Matrix, runs: list[Codes]) -> Matrix:
+    """Apply a cosine transform, or its inverse, to each run."""
+    out = np.empty_like(values)
+    for own in runs:
+        out[own] = function(values[own], axis=0, norm="ortho")
+    return out
 
 
 def _in_one_order(fold: Fold) -> bool:
@@ -228,36 +260,6 @@ def _in_one_order(fold: Fold) -> bool:
         and list(map(len, own)) == list(map(len, fold.stretches[0]))
         for codes, own in zip(fold.codes, fold.stretches, strict=True)
     )
-
-
-class _Cosines:
-    """The cosine transform of one subject's held-out features, run by run."""
-
-    def __init__(
-        self, rows: Codes, features: Matrix, codes: Codes, stretches: list[Codes]
-    ) -> None:
-        self.codes, self.stretches = codes, stretches
-        centred = _unit(remove_trends(features, rows, stretches))
-        self.values = np.empty_like(centred)
-        for own in stretches:
-            self.values[own] = scipy.fft.dct(centred[own], axis=0, norm="ortho")
-
-    def with_signs(self, signs: Matrix) -> Matrix:
-        return np.asarray(self.values[:, None] * signs[:, :, None])
-
-    def sums(self, signs: Matrix, n_groups: int) -> Matrix:
-        """Return the sums over groups of surrogates, (n_groups, n_signs, K)."""
-        made = self.with_signs(signs)
-        for own in self.stretches:
-            made[own] = scipy.fft.idct(made[own], axis=0, norm="ortho")
-        counts = np.bincount(self.codes, minlength=n_groups)
-        weights = 1 / np.sqrt(counts[self.codes])
-        places = (self.codes, np.arange(len(self.codes)))
-        sums = scipy.sparse.csr_array(
-            (weights, places), shape=(n_groups, len(self.codes))
-        )
-        shape = (n_groups, *made.shape[1:])
-        return np.asarray(sums @ made.reshape(len(made), -1)).reshape(shape)
 
 
 def agreement_of_groups(
@@ -274,4 +276,4 @@ def agreement_of_groups(
         n_groups,
         np.empty((n_groups, 0)),
     )
-    return statistics(fold, 0, [0])[0]
+    return _Half(fold, 0, [0]).statistics(0, fold.features[0].shape[1])[0]

@@ -179,15 +179,20 @@ def remove_trends(values: Matrix, rows: Any, stretches: Rows) -> Matrix:
     """
     out = np.array(values, dtype=float)
     for own in stretches:
-        time = np.asarray(rows)[own].astype(float)
-        width = float(np.ptp(time))
-        order = _order(len(own)) if width else 0
-        basis = legvander(2 * (time - time.min()) / (width or 1) - 1, order)
-        Q = np.linalg.qr(basis)[0]
+        Q = trend_basis(np.asarray(rows)[own])
         out[own] -= Q @ (Q.T @ out[own])
     # a constant voxel would be scaled from rounding to noise
     out[:, np.linalg.norm(out, axis=0) <= 1e-12 * np.linalg.norm(values, axis=0)] = 0
     return out
+
+
+def trend_basis(rows: Any) -> Matrix:
+    """Return orthonormal columns that span the slow trends at these times."""
+    time = np.asarray(rows, dtype=float)
+    width = float(np.ptp(time)) if time.size else 0.0
+    order = _order(time.size) if width else 0
+    basis = legvander(2 * (time - time.min(initial=np.inf)) / (width or 1) - 1, order)
+    return np.asarray(np.linalg.qr(basis)[0])
 
 
 def _order(n_samples: int) -> int:
@@ -317,6 +322,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         known = {"balance": None, "constraint": getattr(aligner, "constraint_", None)}
         named = {name: value for name, value in known.items() if name in params}
         model.set_params(graph=select_samples(graph, rows), **named)
+        model._first_ridges = getattr(aligner, "_met_ridges", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 from scipy.stats import t as student
 
 from brainweave._core.arrays import Codes, Matrix
@@ -26,13 +27,18 @@ from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave.aligners.check.held_out import (
     encode_runs,
     halves_of,
-    remove_trends,
     rows_to_test,
     select_samples,
     stretches_of,
+    trend_basis,
 )
+from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.joint import JointRidge
-from brainweave.aligners.gdm.ridge import solve_per_subject, solve_shrinkage
+from brainweave.aligners.gdm.ridge import (
+    LeadingGroups,
+    solve_per_subject,
+    solve_shrinkage,
+)
 from brainweave.aligners.gdm.smoother import Smoother
 from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
@@ -56,6 +62,13 @@ class Choice(NamedTuple):
     rho: float
     place: float  # infinite: no place
     gain: float  # of places over none, in standard errors; nan if not compared
+    #: The best ridges without places, and both with them: where to look in half of the
+    #: samples first.
+    met: tuple[float, float, float] | None = None
+
+
+def _nearest(grid: Sequence[float], value: float) -> int:
+    return int(np.abs(np.log(grid) - np.log(value)).argmin())
 
 
 def choose_by_agreement(
@@ -70,6 +83,7 @@ def choose_by_agreement(
     needed: bool,
     per_subject: bool,
     over_subjects: Callable[..., list[Any]],
+    start: Sequence[float] | None = None,
 ) -> Choice | None:
     """Choose the ridges; None where no half of the samples can be held out.
 
@@ -89,6 +103,9 @@ def choose_by_agreement(
         Whether places must be used: nothing else ties the subjects.
     per_subject : bool
         Whether the model has one constraint per subject.
+    start : sequence of float, optional
+        Ridges to begin the search with, in place of the usual ones: without places,
+        and of the deviations and the shared map with them.
     """
     n = len(smoothers)
     chosen = np.unique(np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int))
@@ -104,26 +121,32 @@ def choose_by_agreement(
         )
         if rho is None:
             best, without = _climb(
-                lambda at: halves.judge(RIDGES[at[0]], np.inf), (START,), (len(RIDGES),)
+                lambda at: halves.judge(RIDGES[at[0]], np.inf),
+                (_nearest(RIDGES, start[0] if start else RIDGES[START]),),
+                (len(RIDGES),),
             )
             rho = RIDGES[best[0]]
         elif places is not None:
             without = halves.judge(rho, np.inf)
         if places is None:
-            return Choice(rho, np.inf, np.nan)
+            return Choice(rho, np.inf, np.nan, (rho, rho, PLACE_RIDGES[START_PLACE]))
         ridges = [rho] if fixed else [rho, *(r for r in RIDGES if r > 1.5 * rho)]
         at, with_places = _climb(
             lambda at: halves.judge(ridges[at[0]], PLACE_RIDGES[at[1]]),
-            (min(2, len(ridges) - 1), START_PLACE),
+            (
+                _nearest(ridges, start[1]) if start else min(2, len(ridges) - 1),
+                _nearest(PLACE_RIDGES, start[2]) if start else START_PLACE,
+            ),
             (len(ridges), len(PLACE_RIDGES)),
         )
     except BrainweaveError:
         return None
+    met = rho, ridges[at[0]], PLACE_RIDGES[at[1]]
     gain, clear = _standard_errors(with_places - without)
     more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
     if (gain > clear and more) or needed:
-        return Choice(ridges[at[0]], PLACE_RIDGES[at[1]], gain)
-    return Choice(rho, np.inf, gain)
+        return Choice(*met[1:], gain, met)
+    return Choice(rho, np.inf, gain, met)
 
 
 def _climb(
@@ -194,13 +217,14 @@ class _Halves:
         known = None if runs is None else encode_runs(runs)
         in_second = halves_of(codes, known)
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
-        self.folds = []
+        self.folds, n_groups = [], len(term.names)
         for held in (True, False):
-            each = enumerate(zip(smoothers, in_second, codes, of_run, strict=True))
+            lists = smoothers, in_second, codes, of_run, places or [None] * len(codes)
+            each = enumerate(zip(*lists, strict=True))
             # who saw no more than one half takes part in the other fold alone
             fold = {
-                i: _FoldOfSubject(s, h != held, c, r)
-                for i, (s, h, c, r) in each
+                i: _FoldOfSubject(s, h != held, c, r, places=Z, n_groups=n_groups)
+                for i, (s, h, c, r, Z) in each
                 if (h != held).sum() >= FEWEST
             }
             if len(fold) < 2:
@@ -212,11 +236,12 @@ class _Halves:
             part = select_samples(graph, rows)
             lengths = tuple(len(one.aligning) for one in fold.values())
             self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
-        self.k, self.over_subjects, self.n_groups = k, over_subjects, len(term.names)
+        self.k, self.over_subjects = k, over_subjects
         self.n_subjects, self.per_subject = len(codes), per_subject
-        self.places = places
+        self.with_places = places is not None
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
+        self._leading: dict[int, LeadingGroups] = {}
 
     def judge(self, rho: float, place: float) -> Matrix:
         """Return the distinctness of each fold (rows) and subject (columns)."""
@@ -225,24 +250,30 @@ class _Halves:
     def _judge(self, number: int, rho: float, place: float) -> Matrix:
         fold, graph = self.folds[number]
         joint = self._joint(number, rho, place)
-        found = solve_shrinkage(joint, graph, self.k)
         if self.per_subject:
-            found = found.first(found.template.shape[1])
-            found = solve_per_subject(joint, equal_group_weights(graph), found)
-        mu = found.eigenvalues[: found.template.shape[1]]
-
-        maps: list[Any] = [(mixing, None) for mixing in found.maps]
-        if found.shared is not None:
-            maps = joint.as_new(found.maps, found.shared)
+            found = solve_shrinkage(joint, graph, self.k)
+            alike = equal_group_weights(graph)
+            found = solve_per_subject(
+                joint, alike, found.first(found.template.shape[1])
+            )
+            mu = found.eigenvalues
+            whole = apply_graph(alike, found.template)
+            targets = [whole[rows] for rows in alike.slices()]
+        else:
+            if number not in self._leading:
+                self._leading[number] = LeadingGroups(
+                    self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE]), graph
+                )
+            mu, targets = self._leading[number].targets(joint, self.k)
 
         def held_out(i: int, own: Any) -> Matrix:
-            one, (mixing, shared) = fold[i], own
-            features = one.features(mixing)
-            if self.places is not None and shared is not None:
-                features = features + self.places[i][one.tested] @ shared
-            return one.group_means(features, mu, self.n_groups)
+            one, (coefficients, shared) = fold[i], own
+            features = one.features(coefficients)
+            if shared is not None:
+                features += one.Z_tested @ shared
+            return one.group_means(features, mu)
 
-        means = self.over_subjects(held_out, list(fold), maps)
+        means = self.over_subjects(held_out, list(fold), joint.as_new(targets))
         scores = np.full(self.n_subjects, np.nan)
         scores[list(fold)] = distinctness(means)
         return scores
@@ -250,47 +281,60 @@ class _Halves:
     def _joint(self, number: int, rho: float, place: float) -> JointRidge:
         """Return the ridges to fit; what does not depend on the place's is kept."""
         fold, _ = self.folds[number]
-        if self.places is None or not np.isfinite(place):
-            smoothers = [one.smoother.at(rho) for one in fold.values()]
-            return JointRidge(smoothers, over_subjects=self.over_subjects)
-        strength = place * self.unit
         if (number, rho) not in self._fitted:
-            own = [self.places[i][one.aligning] for i, one in fold.items()]
             self._fitted[number, rho] = JointRidge(
                 [one.smoother.at(rho) for one in fold.values()],
-                [Z - Z.mean(axis=0) for Z in own],
-                strength,
+                [one.Z for one in fold.values()] if self.with_places else None,
                 over_subjects=self.over_subjects,
             )
-        return self._fitted[number, rho].at(strength)
+        return self._fitted[number, rho].at(place * self.unit)
 
 
 class _FoldOfSubject:
     """One subject's samples of a fold."""
 
     def __init__(
-        self, smoother: Smoother, aligns: Any, codes: Codes, runs: Codes
+        self,
+        smoother: Smoother,
+        aligns: Any,
+        codes: Codes,
+        runs: Codes,
+        *,
+        places: Matrix | None,
+        n_groups: int,
     ) -> None:
         self.aligning = np.flatnonzero(aligns)
         rows = np.flatnonzero(~aligns)
         self.tested = rows[rows_to_test(codes, rows, runs)]
-        self.codes = codes[self.tested]
-        self.stretches = stretches_of(self.codes, runs[self.tested])
+        own = codes[self.tested]
+        stretches = stretches_of(own, runs[self.tested])
+        self.trends = [(at, trend_basis(self.tested[at])) for at in stretches]
+        known = np.flatnonzero(own != NO_GROUP)
+        entries = np.ones(known.size), (own[known], known)
+        self._sums = scipy.sparse.csr_array(entries, (n_groups, len(own)))
+        counts = np.bincount(own[known], minlength=n_groups)[:, None]
+        self._counts = np.where(counts > 0, counts, np.nan)
         self.smoother = smoother.subset(self.aligning)
-        self.features = smoother.maps_between(self.tested, self.aligning)
+        self._between = smoother.between(self.tested, self.aligning)
+        if places is not None:
+            Z, own = places, places[self.aligning]
+            is_narrow = Z is getattr(smoother, "samples", None)
+            self.Z = self.smoother.samples if is_narrow else own - own.mean(axis=0)
+            self.Z_tested = Z[self.tested]
 
-    def group_means(self, features: Matrix, mu: Matrix, n_groups: int) -> Matrix:
+    def features(self, coefficients: Matrix) -> Matrix:
+        """Return the features of the held-out samples, up to a constant."""
+        return np.asarray(self._between @ coefficients)
+
+    def group_means(self, features: Matrix, mu: Matrix) -> Matrix:
         """Return the mean features of each group, scaled by mu; NaN without samples."""
         if not self.tested.size:
-            return np.full((n_groups, len(mu)), np.nan)
-        features = remove_trends(features, self.tested, self.stretches)
+            return np.full((len(self._counts), len(mu)), np.nan)
+        for own, basis in self.trends:
+            features[own] -= basis @ (basis.T @ features[own])
         spread = features.std(axis=0)
         features *= np.where(spread > 0, mu / np.where(spread > 0, spread, 1), 0)
-        sums, counts = np.zeros((n_groups, len(mu))), np.zeros(n_groups)
-        known = self.codes != NO_GROUP
-        np.add.at(sums, self.codes[known], features[known])
-        np.add.at(counts, self.codes[known], 1)
-        return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
+        return np.asarray((self._sums @ features) / self._counts)
 
 
 def distinctness(means: list[Matrix]) -> list[float]:

@@ -255,6 +255,8 @@ class GDM(GraphAligner):
     device: Any = None
 
     _ridge = True
+    _first_ridges: Any = None  # where the search begins, of a fit to half the samples,
+    _met_ridges: Any = None  # and where it ended
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
@@ -272,6 +274,28 @@ class GDM(GraphAligner):
     @property
     def _counts_alike(self) -> bool:
         return self.constraint_ == "subject"
+
+    @property
+    def _chooses(self) -> bool:  # type: ignore[override]
+        place = self.place is not None and self.place_shrinkage == "auto"
+        return place or isinstance(self.shrinkage, str) or self.n_components == "auto"
+
+    def _settled_by(self, fits: list[Any]) -> dict[str, Any]:
+        """Return the ridges and the number of components in the middle of the fits."""
+        settled: dict[str, Any] = {}
+        if isinstance(self.shrinkage, str):
+            settled["shrinkage"] = float(np.median([f.shrinkage_[0] for f in fits]))
+        if self.n_components == "auto":
+            settled["n_components"] = int(np.median([f.n_components_ for f in fits]))
+        if self.place is not None and self.place_shrinkage == "auto":
+            ridges = [f.place_.ridge for f in fits if f.place_.ridge is not None]
+            used = 2 * len(ridges) > len(fits)
+            settled |= (
+                {"place_shrinkage": float(np.median(ridges))}
+                if used
+                else {"place": None}
+            )
+        return settled
 
     def _check_ties(self, graph: Graph) -> None:
         """Leave it to the places, which may tie subjects whom no edge does."""
@@ -397,6 +421,7 @@ class GDM(GraphAligner):
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
         ridge, gain = self.place_shrinkage, None
+        self._met_ridges = None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
         asked = places is not None and isinstance(ridge, str)
         apart = unconnected_message(graph)
@@ -413,7 +438,9 @@ class GDM(GraphAligner):
                 needed=needed,
                 per_subject=self.constraint_ == "subject",
                 over_subjects=each,
+                start=self._first_ridges,
             )
+            self._met_ridges = None if choice is None else choice.met
             if choice is None and needed:
                 choice = Choice(max(1.0, *self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
             if choice is not None:
@@ -447,7 +474,8 @@ class GDM(GraphAligner):
             smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
         )
         unit = place_unit(Z) if Z is not None else 1.0
-        joint = JointRidge(smoothers, Z, strength * unit, over_subjects=each)
+        tied = Z if np.isfinite(strength) else None
+        joint = JointRidge(smoothers, tied, strength * unit, over_subjects=each)
         return joint, directions
 
     def _scale_maps(

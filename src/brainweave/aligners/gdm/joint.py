@@ -88,9 +88,15 @@ class JointRidge:
     ) -> None:
         self.smoothers, self.strength = list(smoothers), float(strength)
         self.over_subjects = over_subjects
-        tied = places is not None and np.isfinite(self.strength)
-        self.places = list(places) if tied and places is not None else None
-        self._known: tuple[Any, Matrix, Matrix, Matrix] | None = None
+        self._places = None if places is None else list(places)
+        # of the columns U that were given last, shared with copies of other ridges:
+        # U and the sum of P_i over subjects, all Q_i, and the sum of R_i
+        self._known: list[Any] = []
+
+    @property
+    def places(self) -> list[Matrix] | None:
+        """The samples in places, if they tie subjects."""
+        return self._places if np.isfinite(self.strength) else None
 
     def at(self, strength: float) -> "JointRidge":
         """Return the same with another ridge of the shared map, all sums kept."""
@@ -102,11 +108,26 @@ class JointRidge:
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""
-        return self._factorise(np.sum(self._forms, axis=0))
-
-    def _factorise(self, Q: Matrix) -> Any:
+        if not self._known:
+            self._set_forms([np.empty((len(Z), 0)) for Z in self._places or []])
+        Q = np.sum(self._known[2], axis=0)
         Q[np.diag_indices_from(Q)] += self.strength
         return np.linalg.cholesky(Q).T, False
+
+    def _set_forms(self, U: Sequence[Any]) -> None:
+        """Find, and keep, what any ridge of the shared map needs of the columns."""
+        found = self.over_subjects(
+            lambda s, u, Z: s.forms(u, Z), self.smoothers, U, self._places
+        )
+        P, Q, R = zip(*found, strict=True)
+        self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0)]
+
+    def _map_of(self, targets: Sequence[Any]) -> Matrix:
+        """Return the shared map of the regressions on targets."""
+        parts = self.over_subjects(
+            lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
+        )
+        return self._shared_map(np.sum(parts, axis=0))
 
     def _shared_map(self, sums: Matrix) -> Matrix:
         return np.asarray(
@@ -121,10 +142,7 @@ class JointRidge:
             )
             mixings, features = map(list, zip(*found, strict=True))
             return Regression(mixings, features, None)
-        parts = self.over_subjects(
-            lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
-        )
-        shared = self._shared_map(np.sum(parts, axis=0))
+        shared = self._map_of(targets)
 
         def deviate(smoother: Smoother, Z: Matrix, target: Matrix) -> Any:
             known = Z @ shared
@@ -135,60 +153,67 @@ class JointRidge:
         mixings, features = map(list, zip(*found, strict=True))
         return Regression(mixings, features, shared)
 
-    def quadratic_form(self, U: Sequence[Any], of: Any = None) -> Any:
-        """Return ``U^T S U`` of the joint smoother S, for sparse U_i of each subject.
+    def quadratic_form(self, U: Sequence[Any]) -> Any:
+        """Return ``U^T S U`` of the joint smoother S, for columns U_i of each subject.
 
         On a device, if the smoothers are there and nothing ties them. Sums over
-        subjects are kept for the next call, and copies, with the same object ``of``.
+        subjects are kept for the next call, and copies, with the same list U.
         """
-        if self.places is None:
+        if self._places is None:
+            P: Any = 0
             if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
-                P: Any = 0  # one after the other: there is room for one sum
                 for smoother, u in zip(self.smoothers, U, strict=True):
-                    P = smoother.quadratic_form(u) + P
+                    P = smoother.quadratic_form(u) + P  # there is room for one sum
                 return P
             return sum(
                 self.over_subjects(
                     lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
                 )
             )
-        if self._known is None or of is None or self._known[0] is not of:
-            found = self.over_subjects(
-                lambda s, Z, u: (to_numpy(s.quadratic_form(u)), *s.place_forms(Z, u)),
-                *(self.smoothers, self.places, U),
-            )
-            P, Q, R = (np.sum(parts, axis=0) for parts in zip(*found, strict=True))
-            self._known = of, P, Q, R
-        _, P, Q, R = self._known
-        self._factor = self._factorise(Q.copy())
-        return P + R.T @ self._shared_map(R)
+        if not self._known or self._known[0] is not U:
+            self._set_forms(U)
+        _, P, _, R = self._known
+        return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return the features of the regressions on targets."""
-        return self.regress(targets).features
+        if self.places is None:
+            return self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, targets)
+        shared = self._map_of(targets)
 
-    @cached_property
-    def _forms(self) -> list[Matrix]:
-        """The part of each subject in Q."""
-        return self.over_subjects(
-            lambda s, Z: s.place_forms(Z)[0], self.smoothers, self.places
-        )
+        def one(smoother: Smoother, Z: Matrix, target: Matrix) -> Matrix:
+            known = Z @ shared
+            return smoother.smooth(target - known) + known
 
-    def as_new(self, mixings: Sequence[Matrix], shared: Matrix) -> list[Any]:
-        """Return the mixings and the shared map that each subject has as a new one.
+        return self.over_subjects(one, self.smoothers, self.places, targets)
+
+    def as_new(self, targets: Sequence[Matrix]) -> list[tuple[Matrix, Matrix | None]]:
+        """Return the coefficients and the shared map that each has as a new subject.
 
         The shared map is then that of the others, and the deviation from it the ridge
-        regression on the same targets, which the mixings and the map of all tell.
+        regression on the same targets.
         """
-        total = np.sum(self._forms, axis=0)
+        if self.places is None:
+            alone = self.over_subjects(
+                lambda s, T: s.coefficients(T), self.smoothers, targets
+            )
+            return [(own, None) for own in alone]
+        _ = self._factor
+        forms = self._known[2]
+        total = np.sum(forms, axis=0)
         total[np.diag_indices_from(total)] += self.strength
+        sums = self.over_subjects(
+            lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
+        )
+        every = np.sum(sums, axis=0)
 
-        def one(smoother: Smoother, Z: Matrix, own: Matrix, mixing: Matrix) -> Any:
-            by_own = np.linalg.solve(total - own, smoother.strength * (Z.T @ mixing))
-            return mixing + smoother.regress(Z @ by_own)[0], shared - by_own
+        def one(smoother: Smoother, Z: Matrix, T: Matrix, Q: Matrix, own: Any) -> Any:
+            factor = np.linalg.cholesky(total - Q).T, False
+            shared = scipy.linalg.cho_solve(factor, every - own, check_finite=False)
+            return smoother.coefficients(T - Z @ shared), shared
 
         return self.over_subjects(
-            one, self.smoothers, self.places, self._forms, mixings
+            one, self.smoothers, self.places, targets, forms, sums
         )
 
     def penalties(self, found: Regression) -> list[Matrix]:

@@ -33,14 +33,19 @@ from brainweave.aligners.gdm.eigenproblem import Problem, apply_graph
 from brainweave.aligners.gdm.joint import JointRidge, Regression
 from brainweave.aligners.gdm.smoother import DeviceSmoother, GramSmoother
 from brainweave.aligners.gdm.solution import Solution
-from brainweave.basis.linalg import signed_factor, smallest_of_operator
+from brainweave.basis.linalg import (
+    signed_factor,
+    smallest_eigenpairs,
+    smallest_of_operator,
+)
 from brainweave.graphs.builders import Graph
 
 #: More groups than this go to the operator, whose steps do not grow with them.
 FEW_GROUPS = 400
 MANY_GROUPS = 1200  # still few, where subjects have as many samples and more voxels
 FEW_ON_DEVICE = 8192
-ROUTES = ("auto", "closed", "operator", "matrix")
+N_DIRECTIONS = 80  # of groups, in which ridges are compared,
+N_PRODUCTS = 2  # and by how many products they are found
 ROUNDS = 10  # chosen on simulated studies that docs/gdm.md does not report
 
 
@@ -56,6 +61,16 @@ def solve_shrinkage(
     problem = _Problem(joint, graph)
     chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
     mu, targets = getattr(problem, f"_{chosen}")(k + 1)
+    scale, used = _count_gaining(mu, k)
+    found = joint.regress([target[:, :used] for target in targets])
+    template = np.concatenate(found.features) / mu[:used]
+    return Solution(
+        mu, mu, scale, found.mixings, found.features, template, chosen, found.shared
+    )
+
+
+def _count_gaining(mu: Matrix, k: int) -> tuple[float, int]:
+    """Return the size of eigenvalues, and how many of the first k gain from edges."""
     scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
     used = min(k, int((mu > 1e-12 * scale).sum()))
     if not used:
@@ -63,11 +78,33 @@ def solve_shrinkage(
             "No component gains from the edges of the graph: all its weights are "
             "negative, or none joins samples that differ."
         )
-    found = joint.regress([target[:, :used] for target in targets])
-    template = np.concatenate(found.features) / mu[:used]
-    return Solution(
-        mu, mu, scale, found.mixings, found.features, template, chosen, found.shared
-    )
+    return scale, used
+
+
+class LeadingGroups:
+    """A graph of groups in the span of what subjects share most, to be solved often.
+
+    Where groups are many and edges positive, only the directions that repeated products
+    with ``P`` reach from a random start are looked at (Halko, Martinsson and Tropp,
+    2011): so many that the leading components of other ridges lie in them, too.
+    """
+
+    def __init__(self, joint: JointRidge, graph: Graph) -> None:
+        self.U, self.signs = columns_of(graph)
+        size = self.signs.size
+        if size > 2 * N_DIRECTIONS and (self.signs > 0).all():
+            T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
+            for _ in range(N_PRODUCTS):
+                smooth = joint.smooth([u @ T for u in self.U])
+                total = sum(u.T @ f for u, f in zip(self.U, smooth, strict=True))
+                T = np.linalg.qr(np.asarray(total))[0]
+            self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
+
+    def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix]]:
+        """Return the k leading eigenvalues, or fewer, and the targets of the maps."""
+        mu, targets = _closed_form(joint, self.U, self.signs, k)
+        used = _count_gaining(mu, k)[1]
+        return mu[:used], [target[:, :used] for target in targets]
 
 
 def _choose(graph: Graph, k: int, few: int) -> str:
@@ -95,42 +132,11 @@ class _Problem:
             most = min(MANY_GROUPS, *graph.lengths)
             self.few_groups = max(FEW_GROUPS, most)
 
-    def _columns(self) -> tuple[list[Any], Matrix]:
-        """Write the group terms as U J U^T: sparse U_i per subject, and the signs."""
-        if self.graph.matrix is not None:
-            raise InputError("A matrix of weights has no groups: use route='matrix'.")
-        parts, signs = [], []
-        for term in self.graph.groups:
-            F, s = signed_factor(term.affinity)
-            parts.append(scipy.sparse.csr_array(term.loadings() @ F))
-            signs.append(s)
-        U = scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
-        return [U[rows] for rows in self.rows], np.concatenate(signs)
-
     def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
-        U, signs = self._columns()
-        P = self.joint.quadratic_form(U, of=self.graph)
-        P = (P + P.T) / 2
-        if (signs > 0).all():
-            mu, q = self._largest(P, k)
-            return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
-        P = to_numpy(P)
-        # P = L L^T: the problem in the coordinates that L makes orthonormal
-        values, vectors = np.linalg.eigh(P)
-        L = vectors * np.sqrt(np.maximum(values, 0))
-        mu, a = self._largest(L.T @ (signs[:, None] * L), k)
-        return mu, _multiply_each(U, _divide(signs[:, None] * (L @ a), mu))
-
-    def _largest(self, P: Any, k: int) -> tuple[Matrix, Matrix]:
-        if is_torch(P):
-            device = cast(DeviceSmoother, self.joint.smoothers[0]).device
-            values, vectors = device.eigh(P)
-            return values[:k], to_numpy(vectors[:, :k])
-        values, vectors = np.linalg.eigh((P + P.T) / 2)
-        return values[::-1][:k], vectors[:, ::-1][:, :k]
+        return _closed_form(self.joint, *columns_of(self.graph), k)
 
     def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
-        U, signs = self._columns()
+        U, signs = columns_of(self.graph)
         size = signs.size
 
         def minus_P(x: Matrix) -> Matrix:
@@ -154,6 +160,44 @@ class _Problem:
         mu = -values
         targets = _divide(apply_graph(self.graph, whole.up(vectors)), mu)
         return mu, [targets[rows] for rows in self.rows]
+
+
+def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:
+    """Write the group terms as U J U^T: sparse U_i per subject, and the signs."""
+    if graph.matrix is not None:
+        raise InputError("A matrix of weights has no groups: use route='matrix'.")
+    parts, signs = [], []
+    for term in graph.groups:
+        F, s = signed_factor(term.affinity)
+        parts.append(scipy.sparse.csr_array(term.loadings() @ F))
+        signs.append(s)
+    U = scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
+    return [U[rows] for rows in graph.slices()], np.concatenate(signs)
+
+
+def _closed_form(
+    joint: JointRidge, U: list[Any], signs: Matrix, k: int
+) -> tuple[Matrix, list[Matrix]]:
+    P = joint.quadratic_form(U)
+    P = (P + P.T) / 2
+    if (signs > 0).all():
+        mu, q = _largest(joint, P, k)
+        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+    P = to_numpy(P)
+    # P = L L^T: the problem in the coordinates that L makes orthonormal
+    values, vectors = np.linalg.eigh(P)
+    L = vectors * np.sqrt(np.maximum(values, 0))
+    mu, a = _largest(joint, L.T @ (signs[:, None] * L), k)
+    return mu, _multiply_each(U, _divide(signs[:, None] * (L @ a), mu))
+
+
+def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:
+    if is_torch(P):
+        device = cast(DeviceSmoother, joint.smoothers[0]).device
+        values, vectors = device.eigh(P)
+        return values[:k], to_numpy(vectors[:, :k])
+    values, vectors = smallest_eigenpairs(-(P + P.T) / 2, k)
+    return -values, vectors
 
 
 def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:

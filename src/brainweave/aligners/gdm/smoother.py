@@ -45,6 +45,8 @@ class Smoother(ABC):
         """The mean eigenvalue of the Gram matrix."""
         return mean_eigenvalue(self.gram)
 
+    _factor: Any
+
     @abstractmethod
     def _solve(self, B: Matrix) -> Matrix:
         """Return ``(K + g)^-1 B`` for centred B."""
@@ -53,27 +55,34 @@ class Smoother(ABC):
     def features(self, mixing: Matrix) -> Matrix:
         """Return the features ``K @ mixing`` of the aligning samples."""
 
-    def _inverse(self, rows: Codes) -> Matrix:
-        """Return these rows and columns of ``(K + g)^-1``."""
+    def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
+        """Return ``(K + g)^-1`` for the rows and columns of each block."""
         raise NotImplementedError
+
+    def _inverse_factor(self) -> Matrix:
+        """Return T with ``T^T T`` the inverse; it is not kept, there are many."""
+        return _invert_lower(self._factor[0].T)
 
     @abstractmethod
     def subset(self, rows: Codes) -> "Smoother":
         """Return the smoother of some of the samples, centred again."""
 
-    def maps_between(self, to: Codes, of: Codes) -> Any:
-        """Return what turns mixings of some samples into features of others.
+    def coefficients(self, target: Any) -> Matrix:
+        """Return what features of any samples are linear in: see :meth:`between`."""
+        return self._solve(_centred(target))
 
-        Up to a constant, for mixings that add up to zero.
+    def between(self, to: Codes, of: Codes) -> Matrix:
+        """Return what takes coefficients of some samples to features of others.
+
+        Up to a constant.
         """
-        cross = self.gram[np.ix_(to, of)]
-        return lambda mixing: cross @ mixing
+        return self.gram[np.ix_(to, of)]
 
     def at(self, rho: float) -> "Smoother":
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "_inverse_factor", "root"):
+        for derived in ("_factor", "root"):
             other.__dict__.pop(derived, None)
         return other
 
@@ -87,17 +96,17 @@ class Smoother(ABC):
         return self.regress(B)[1]
 
     def quadratic_form(self, U: Any) -> Any:
-        """Return ``U^T S U`` for sparse U."""
+        """Return ``U^T S U``, for sparse U too."""
         return np.asarray(U.T @ self.smooth(U))
 
     def residual(self, B: Any) -> Matrix:
         """Return ``A B``, what the smoother leaves of B: ``A = I - S``."""
         return np.asarray(self.strength * self._solve(_centred(B)))
 
-    def place_forms(self, Z: Matrix, U: Any = None) -> tuple[Matrix, Any]:
-        """Return ``Z^T A Z`` for centred Z, and ``Z^T A U`` if U is given."""
+    def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        """Return ``U^T S U``, ``Z^T A Z`` and ``Z^T A U`` for centred Z."""
         left = self.residual(Z)
-        return Z.T @ left, None if U is None else np.asarray(U.T @ left).T
+        return to_numpy(self.quadratic_form(U)), Z.T @ left, np.asarray(U.T @ left).T
 
     @cached_property
     def root(self) -> tuple[Matrix, Matrix]:
@@ -111,9 +120,9 @@ class Smoother(ABC):
         """Predict the centred contrasts of each block of samples from the others."""
         residual = self.strength * self._solve(contrasts)
         predicted = np.array(contrasts)
-        for block in np.unique(blocks):
-            rows = np.flatnonzero(blocks == block)
-            inside = self.strength * self._inverse(rows) - 1 / self.n_samples
+        each = [np.flatnonzero(blocks == block) for block in np.unique(blocks)]
+        for rows, inverse in zip(each, self._inverse_blocks(each), strict=True):
+            inside = self.strength * inverse - 1 / self.n_samples
             predicted[rows] -= np.linalg.solve(inside, residual[rows])
         return predicted
 
@@ -161,8 +170,13 @@ class GramSmoother(Smoother):
         name: str = "X",
     ) -> None:
         super().__init__(strength, name)
-        self._gram, self.n_samples = gram, len(gram)
-        self._by_root = not (semidefinite or is_semidefinite(gram))
+        self.n_samples, self._clipped = len(gram), not semidefinite
+        self._range: Matrix | None = None  # of what is kept of an indefinite one
+        if self._clipped and not is_semidefinite(gram):
+            values, vectors = np.linalg.eigh(gram)
+            self._range = vectors = vectors[:, values > 0]
+            gram = (vectors * values[values > 0]) @ vectors.T
+        self._gram = gram
 
     @property
     def gram(self) -> Matrix:
@@ -173,62 +187,50 @@ class GramSmoother(Smoother):
         return self._cholesky(self._gram, self.strength)
 
     def _solve(self, B: Matrix) -> Matrix:
-        if self._by_root:
-            V, s = self.root
-            return np.asarray(V @ (((1 - s**2) / self.strength)[:, None] * (V.T @ B)))
         return _cho_solve(self._factor, B)
 
+    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
+        mixing, features = super().regress(target)
+        if self._range is not None:  # to new samples, the rest is not without effect
+            mixing = self._range @ (self._range.T @ mixing)
+        return mixing, features
+
     def features(self, mixing: Matrix) -> Matrix:
-        if self._by_root:
-            V, s = self.root
-            values = self.strength * s**2 / (1 - s**2)
-            return np.asarray(V @ (values[:, None] * (V.T @ mixing)))
         return np.asarray(self._gram @ mixing)
 
     def quadratic_form(self, U: Any) -> Any:
-        """Return ``U^T S U`` for sparse U; by ``S = I - g (K + g)^-1`` where U is wide.
+        """Return ``U^T S U``; by ``S = I - g (K + g)^-1`` where U is wide.
 
-        The inverse costs a quarter of solving for as many columns as samples. It loses
-        digits where the ridge is far from the eigenvalues, and is not used there.
+        The inverse factor costs less than solving for as many columns as samples. It
+        loses digits where the ridge is far from the eigenvalues, and is not used there.
         """
-        wide = 2 * U.shape[1] > self.n_samples and not self._by_root
+        wide = 2 * U.shape[1] > self.n_samples
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().quadratic_form(U)
-        T = _invert_lower(self._factor[0].T)
-        inverse = T.T @ T  # not kept: there is one for every subject
-        means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
-        ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
-        # constants, of which K knows nothing, are taken off both sides
-        off = np.outer(means, np.asarray(U.T @ inverse.sum(axis=0)))
-        ridged -= off + off.T - inverse.sum() * np.outer(means, means)
-        own = (U.T @ U).toarray() - self.n_samples * np.outer(means, means)
-        return own - self.strength * ridged
+        half = self._half(self._inverse_factor(), U)
+        return _centred_square(U) - self.strength * (half.T @ half)
+
+    def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        T = self._inverse_factor()
+        half, of_U = T @ Z, self._half(T, U)
+        Q, R = self.strength * (half.T @ half), self.strength * (half.T @ of_U)
+        return _centred_square(U) - self.strength * (of_U.T @ of_U), Q, R
 
     def subset(self, rows: Codes) -> Smoother:
         gram = self._gram
         if len(rows) < self.n_samples:
             gram = _center(gram[np.ix_(rows, rows)])
-        if self._by_root:
-            values, vectors = np.linalg.eigh(gram)
-            gram = (vectors * np.maximum(values, 0)) @ vectors.T
-        return GramSmoother(gram, self.strength, name=self.name)
+        known = not self._clipped
+        return GramSmoother(gram, self.strength, semidefinite=known, name=self.name)
 
-    def place_forms(self, Z: Matrix, U: Any = None) -> tuple[Matrix, Any]:
-        T = _invert_lower(self._factor[0].T)
-        half = T @ Z
-        Q = self.strength * (half.T @ half)
-        if U is None:
-            return Q, None
-        return Q, self.strength * np.asarray(U.T @ (T.T @ half)).T
+    def _half(self, T: Matrix, U: Any) -> Matrix:
+        """Return ``T U``, of the centred columns of U."""
+        means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
+        return np.asarray(U.T @ T.T).T - np.outer(T.sum(axis=1), means)
 
-    @cached_property
-    def _inverse_factor(self) -> Matrix:
-        """The matrix T with ``(K + g)^-1 = T^T T``."""
-        return _invert_lower(self._factor[0].T)
-
-    def _inverse(self, rows: Codes) -> Matrix:
-        part = self._inverse_factor[:, rows]
-        return np.asarray(part.T @ part)
+    def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
+        T = self._inverse_factor()
+        return [T[:, rows].T @ T[:, rows] for rows in blocks]
 
 
 class NarrowSmoother(Smoother):
@@ -237,6 +239,7 @@ class NarrowSmoother(Smoother):
     def __init__(self, samples: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
         self.samples, self.n_samples = samples, len(samples)
+        self._known: list[Any] = [None] * 3  # shared with copies of other ridges
 
     @cached_property
     def gram(self) -> Matrix:
@@ -254,9 +257,11 @@ class NarrowSmoother(Smoother):
         _ = self._square  # once, for all strengths
         return super().at(rho)
 
-    def maps_between(self, to: Codes, of: Codes) -> Any:
-        there, here = self.samples[to], self.samples[of]
-        return lambda mixing: there @ (here.T @ mixing)
+    def coefficients(self, target: Any) -> Matrix:
+        return self._weights(target)
+
+    def between(self, to: Codes, of: Codes) -> Matrix:
+        return self.samples[to]
 
     @cached_property
     def _square(self) -> Matrix:
@@ -266,16 +271,24 @@ class NarrowSmoother(Smoother):
     def _factor(self) -> Any:
         return self._cholesky(self._square, self.strength)
 
-    def place_forms(self, Z: Matrix, U: Any = None) -> tuple[Matrix, Any]:
-        if Z is not self.samples:
-            return super().place_forms(Z, U)
-        T = _invert_lower(self._factor[0].T)  # all in voxels, where these are places
-        g, inverse = self.strength, T.T @ T
-        Q = -(g**2) * inverse
-        Q[np.diag_indices_from(Q)] += g
-        if U is None:
-            return Q, None
-        return Q, g * (inverse @ np.asarray(U.T @ self.samples).T)
+    def quadratic_form(self, U: Any) -> Any:
+        half = self._inverse_factor() @ np.asarray(U.T @ self.samples).T
+        return half.T @ half
+
+    def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        T, (to_U, to_Z, U_to_Z, square) = self._inverse_factor(), self._products(U, Z)
+        half, of_U = T @ to_Z, T @ to_U
+        return of_U.T @ of_U, square - half.T @ half, U_to_Z.T - half.T @ of_U
+
+    def _products(self, U: Any, Z: Matrix) -> Any:
+        """Return ``X^T U``, ``X^T Z``, ``U^T Z``, ``Z^T Z``: known to other ridges."""
+        if self._known[0] is not U or self._known[1] is not Z:
+            to_U, X = np.asarray(U.T @ self.samples).T, self.samples
+            found = to_U, X.T @ Z, np.asarray(U.T @ Z), Z.T @ Z
+            if scipy.sparse.issparse(U):
+                return found
+            self._known[:] = [U, Z, found]
+        return self._known[2]
 
     @cached_property
     def _bare_factor(self) -> Any:
@@ -311,10 +324,12 @@ class NarrowSmoother(Smoother):
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray(self.samples @ (self.samples.T @ mixing))
 
-    def _inverse(self, rows: Codes) -> Matrix:
-        X = self.samples[rows]
-        inside = _cho_solve(self._factor, X.T)
-        return np.asarray((np.eye(len(rows)) - X @ inside) / self.strength)
+    def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
+        parts = [self.samples[rows] for rows in blocks]
+        return [
+            (np.eye(len(X)) - X @ _cho_solve(self._factor, X.T)) / self.strength
+            for X in parts
+        ]
 
 
 class DeviceSmoother(Smoother):
@@ -420,6 +435,13 @@ def mean_eigenvalue(gram: Any) -> float:
 def _centred(B: Any) -> Matrix:
     B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
     return np.asarray(B - B.mean(axis=0))
+
+
+def _centred_square(U: Any) -> Matrix:
+    """Return ``U^T U`` of centred columns."""
+    square, sums = U.T @ U, np.asarray(U.sum(axis=0)).ravel()
+    dense = square.toarray() if scipy.sparse.issparse(square) else square
+    return np.asarray(dense - np.outer(sums, sums) / U.shape[0])
 
 
 def _invert_lower(L: Matrix) -> Matrix:

@@ -103,8 +103,15 @@ def choose_strengths(
     voxels = [
         b.n_voxels - b.constant_voxels.size if b.is_linear else None for b in bases
     ]
-    grams = [b.gram if b.gram_on_device is None else b.gram_on_device for b in bases]
-    return [covariance_strength(grams, voxels, how)] * n, how
+    products = [_products(basis) for basis in bases]
+    return [covariance_strength(products, voxels, how)] * n, how
+
+
+def _products(basis: SubjectBasis) -> Any:
+    """Return the Gram matrix, or the samples where voxels are fewer."""
+    if basis.uses_covariance:
+        return basis._narrow
+    return basis.gram if basis.gram_on_device is None else basis.gram_on_device
 
 
 def check_rho(rho: Any, owner: str) -> float:
@@ -335,7 +342,7 @@ def _correlation(a: Matrix, b: Matrix) -> float:
 
 
 def covariance_strength(
-    grams: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
+    products: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
 ) -> float:
     r"""Take rho from the shrinkage of the voxels' covariance, averaged over subjects.
 
@@ -345,10 +352,10 @@ def covariance_strength(
     is shrunk, as that of one voxel, is not asked; if none is, rho is the grid's least.
     """
     values = []
-    for gram, known in zip(grams, n_voxels, strict=True):
-        n = len(gram)
+    for product, known in zip(products, n_voxels, strict=True):
+        n = len(product)
         v = n - 1 if known is None else known
-        shrinkage = covariance_shrinkage(gram, v, how)
+        shrinkage = covariance_shrinkage(product, v, how)
         if shrinkage is not None:
             delta = min(shrinkage, 0.999)
             values.append(delta / (1 - delta) * n / v)
@@ -358,19 +365,23 @@ def covariance_strength(
     return float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
 
 
-def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float | None:
+def covariance_shrinkage(product: Matrix, n_voxels: int, how: str) -> float | None:
     """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
+
+    Or from the centred samples, if they are given in its place.
 
     By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
     None where the covariance is what it would be shrunk to: both are 0 / 0 then.
     """
-    n, v = len(gram), n_voxels
-    trace = float(gram.diagonal().sum()) / n  # of the covariance, as is the next
+    n, v, gram, own = len(product), n_voxels, product, product.diagonal()
+    if product.shape[0] != product.shape[1]:
+        gram, own = product.T @ product, (product * product).sum(axis=1)
+    trace = float(own.sum()) / n  # of the covariance, as is the next
     squares = float((gram * gram).sum()) / n**2
     spread = squares - trace**2 / v
     if v < 2 or spread <= 1e-12 * squares:
         return None
     if how == "oas":
         return float(min((squares + trace**2) / ((n + 1) * spread), 1.0))
-    error = float((gram.diagonal() ** 2).sum()) / n**2 - squares / n
+    error = float((own**2).sum()) / n**2 - squares / n
     return float(np.clip(error / spread, 0.0, 1.0))
