@@ -219,7 +219,8 @@ class _Halves:
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
         self.folds, n_groups = [], len(term.names)
         for held in (True, False):
-            lists = smoothers, in_second, codes, of_run, places or [None] * len(codes)
+            Z_of: list[Any] = [None] * len(codes) if places is None else list(places)
+            lists = smoothers, in_second, codes, of_run, Z_of
             each = enumerate(zip(*lists, strict=True))
             # who saw no more than one half takes part in the other fold alone
             fold = {
@@ -258,13 +259,13 @@ class _Halves:
             )
             mu = found.eigenvalues
             whole = apply_graph(alike, found.template)
-            targets = [whole[rows] for rows in alike.slices()]
+            targets, mixed = [whole[rows] for rows in alike.slices()], None
         else:
             if number not in self._leading:
                 self._leading[number] = LeadingGroups(
                     self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE]), graph
                 )
-            mu, targets = self._leading[number].targets(joint, self.k)
+            mu, targets, mixed = self._leading[number].targets(joint, self.k)
 
         def held_out(i: int, own: Any) -> Matrix:
             one, (coefficients, shared) = fold[i], own
@@ -273,7 +274,7 @@ class _Halves:
                 features += one.Z_tested @ shared
             return one.group_means(features, mu)
 
-        means = self.over_subjects(held_out, list(fold), joint.as_new(targets))
+        means = self.over_subjects(held_out, list(fold), joint.as_new(targets, mixed))
         scores = np.full(self.n_subjects, np.nan)
         scores[list(fold)] = distinctness(means)
         return scores
@@ -317,10 +318,8 @@ class _FoldOfSubject:
         self.smoother = smoother.subset(self.aligning)
         self._between = smoother.between(self.tested, self.aligning)
         if places is not None:
-            Z, own = places, places[self.aligning]
-            is_narrow = Z is getattr(smoother, "samples", None)
-            self.Z = self.smoother.samples if is_narrow else own - own.mean(axis=0)
-            self.Z_tested = Z[self.tested]
+            Z = places[self.aligning]
+            self.Z, self.Z_tested = Z - Z.mean(axis=0), places[self.tested]
 
     def features(self, coefficients: Matrix) -> Matrix:
         """Return the features of the held-out samples, up to a constant."""

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
@@ -90,7 +91,7 @@ class JointRidge:
         self.over_subjects = over_subjects
         self._places = None if places is None else list(places)
         # of the columns U that were given last, shared with copies of other ridges:
-        # U and the sum of P_i over subjects, all Q_i, and the sum of R_i
+        # U, the sum of P_i over subjects, all Q_i, the sum of R_i, and, of dense U, all
         self._known: list[Any] = []
 
     @property
@@ -120,14 +121,18 @@ class JointRidge:
             lambda s, u, Z: s.forms(u, Z), self.smoothers, U, self._places
         )
         P, Q, R = zip(*found, strict=True)
-        self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0)]
+        each = None if any(map(scipy.sparse.issparse, U)) else R
+        self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0), each]
 
     def _map_of(self, targets: Sequence[Any]) -> Matrix:
         """Return the shared map of the regressions on targets."""
-        parts = self.over_subjects(
+        return self._shared_map(np.sum(self._sums(targets), axis=0))
+
+    def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
+        """Return ``Z_i^T A_i T_i``."""
+        return self.over_subjects(
             lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
         )
-        return self._shared_map(np.sum(parts, axis=0))
 
     def _shared_map(self, sums: Matrix) -> Matrix:
         return np.asarray(
@@ -172,7 +177,7 @@ class JointRidge:
             )
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
-        _, P, _, R = self._known
+        _, P, _, R, _ = self._known
         return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
@@ -187,11 +192,14 @@ class JointRidge:
 
         return self.over_subjects(one, self.smoothers, self.places, targets)
 
-    def as_new(self, targets: Sequence[Matrix]) -> list[tuple[Matrix, Matrix | None]]:
+    def as_new(
+        self, targets: Sequence[Matrix], mixed: Matrix | None = None
+    ) -> list[tuple[Matrix, Matrix | None]]:
         """Return the coefficients and the shared map that each has as a new subject.
 
         The shared map is then that of the others, and the deviation from it the ridge
-        regression on the same targets.
+        regression on the same targets: mixtures, if given, of the columns of
+        :meth:`quadratic_form`.
         """
         if self.places is None:
             alone = self.over_subjects(
@@ -202,9 +210,10 @@ class JointRidge:
         forms = self._known[2]
         total = np.sum(forms, axis=0)
         total[np.diag_indices_from(total)] += self.strength
-        sums = self.over_subjects(
-            lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
-        )
+        if mixed is not None and self._known[4] is not None:
+            sums = [R @ mixed for R in self._known[4]]
+        else:
+            sums = self._sums(targets)
         every = np.sum(sums, axis=0)
 
         def one(smoother: Smoother, Z: Matrix, T: Matrix, Q: Matrix, own: Any) -> Any:

@@ -100,11 +100,15 @@ class LeadingGroups:
                 T = np.linalg.qr(np.asarray(total))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
 
-    def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix]]:
-        """Return the k leading eigenvalues, or fewer, and the targets of the maps."""
-        mu, targets = _closed_form(joint, self.U, self.signs, k)
+    def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
+        """Return the k leading eigenvalues, or fewer, and the targets of the maps.
+
+        And the mixtures of the columns U that the targets are.
+        """
+        mu, mixed = _closed_form(joint, self.U, self.signs, k)
         used = _count_gaining(mu, k)[1]
-        return mu[:used], [target[:, :used] for target in targets]
+        mixed = mixed[:, :used]
+        return mu[:used], [u @ mixed for u in self.U], mixed
 
 
 def _choose(graph: Graph, k: int, few: int) -> str:
@@ -133,7 +137,9 @@ class _Problem:
             self.few_groups = max(FEW_GROUPS, most)
 
     def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
-        return _closed_form(self.joint, *columns_of(self.graph), k)
+        U, signs = columns_of(self.graph)
+        mu, mixed = _closed_form(self.joint, U, signs, k)
+        return mu, _multiply_each(U, mixed)
 
     def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
         U, signs = columns_of(self.graph)
@@ -177,18 +183,19 @@ def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:
 
 def _closed_form(
     joint: JointRidge, U: list[Any], signs: Matrix, k: int
-) -> tuple[Matrix, list[Matrix]]:
+) -> tuple[Matrix, Matrix]:
+    """Return the leading eigenvalues, and the mixtures of U that are the targets."""
     P = joint.quadratic_form(U)
     P = (P + P.T) / 2
     if (signs > 0).all():
         mu, q = _largest(joint, P, k)
-        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+        return mu, _divide(q, np.sqrt(np.maximum(mu, 0)))
     P = to_numpy(P)
     # P = L L^T: the problem in the coordinates that L makes orthonormal
     values, vectors = np.linalg.eigh(P)
     L = vectors * np.sqrt(np.maximum(values, 0))
     mu, a = _largest(joint, L.T @ (signs[:, None] * L), k)
-    return mu, _multiply_each(U, _divide(signs[:, None] * (L @ a), mu))
+    return mu, _divide(signs[:, None] * (L @ a), mu)
 
 
 def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:
