@@ -124,10 +124,6 @@ class JointRidge:
         each = None if any(map(scipy.sparse.issparse, U)) else R
         self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0), each]
 
-    def _map_of(self, targets: Sequence[Any]) -> Matrix:
-        """Return the shared map of the regressions on targets."""
-        return self._shared_map(np.sum(self._sums(targets), axis=0))
-
     def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return ``Z_i^T A_i T_i``."""
         return self.over_subjects(
@@ -141,22 +137,24 @@ class JointRidge:
 
     def regress(self, targets: Sequence[Any]) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
-        if self.places is None:
-            found = self.over_subjects(
-                lambda s, T: s.regress(T), self.smoothers, targets
-            )
-            mixings, features = map(list, zip(*found, strict=True))
-            return Regression(mixings, features, None)
-        shared = self._map_of(targets)
-
-        def deviate(smoother: Smoother, Z: Matrix, target: Matrix) -> Any:
-            known = Z @ shared
-            mixing, features = smoother.regress(target - known)
-            return mixing, features + known
-
-        found = self.over_subjects(deviate, self.smoothers, self.places, targets)
+        left, known, shared = self._by_places(targets)
+        found = self.over_subjects(lambda s, T: s.regress(T), self.smoothers, left)
         mixings, features = map(list, zip(*found, strict=True))
-        return Regression(mixings, features, shared)
+        return Regression(mixings, list(map(np.add, features, known)), shared)
+
+    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
+        """Return the features of the regressions on targets."""
+        left, known, _ = self._by_places(targets)
+        smooth = self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, left)
+        return list(map(np.add, smooth, known))
+
+    def _by_places(self, targets: Sequence[Any]) -> tuple[Sequence[Any], Any, Any]:
+        """Return what the shared map leaves of targets, its features, and the map."""
+        if self.places is None:
+            return targets, [0.0] * len(targets), None
+        shared = self._shared_map(np.sum(self._sums(targets), axis=0))
+        known = [Z @ shared for Z in self.places]
+        return list(map(np.subtract, targets, known)), known, shared
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother S, for columns U_i of each subject.
@@ -179,18 +177,6 @@ class JointRidge:
             self._set_forms(U)
         _, P, _, R, _ = self._known
         return P if self.places is None else P + R.T @ self._shared_map(R)
-
-    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
-        """Return the features of the regressions on targets."""
-        if self.places is None:
-            return self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, targets)
-        shared = self._map_of(targets)
-
-        def one(smoother: Smoother, Z: Matrix, target: Matrix) -> Matrix:
-            known = Z @ shared
-            return smoother.smooth(target - known) + known
-
-        return self.over_subjects(one, self.smoothers, self.places, targets)
 
     def as_new(
         self, targets: Sequence[Matrix], mixed: Matrix | None = None
