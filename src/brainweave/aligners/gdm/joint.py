@@ -27,6 +27,8 @@ import scipy.sparse
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
 
+BATCH = 8  # subjects whose products with groups are held at a time
+
 
 class Regression(NamedTuple):
     """Ridge regressions on targets, of all subjects."""
@@ -117,12 +119,18 @@ class JointRidge:
 
     def _set_forms(self, U: Sequence[Any]) -> None:
         """Find, and keep, what any ridge of the shared map needs of the columns."""
-        found = self.over_subjects(
-            lambda s, u, Z: s.forms(u, Z), self.smoothers, U, self._places
-        )
-        P, Q, R = zip(*found, strict=True)
-        each = None if any(map(scipy.sparse.issparse, U)) else R
-        self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0), each]
+        P: Any = 0.0
+        Q: list[Matrix] = []
+        R: list[Matrix] = []
+        lists: list[Any] = [self.smoothers, U, self._places]
+        dense = not any(map(scipy.sparse.issparse, U))
+        for first in range(0, len(U), BATCH):
+            some = [x[first : first + BATCH] for x in lists]
+            for own in self.over_subjects(lambda s, u, Z: s.forms(u, Z), *some):
+                P = P + own[0]
+                Q.append(own[1])
+                R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
+        self._known[:] = [U, P, Q, sum(R), R if dense else None]
 
     def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return ``Z_i^T A_i T_i``."""
@@ -168,11 +176,15 @@ class JointRidge:
                 for smoother, u in zip(self.smoothers, U, strict=True):
                     P = smoother.quadratic_form(u) + P  # there is room for one sum
                 return P
-            return sum(
-                self.over_subjects(
-                    lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
+            for first in range(0, len(U), BATCH):  # as large as the number of groups
+                some = slice(first, first + BATCH)
+                P = P + sum(
+                    self.over_subjects(
+                        lambda s, u: to_numpy(s.quadratic_form(u)),
+                        *(self.smoothers[some], U[some]),
+                    )
                 )
-            )
+            return P
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
         _, P, _, R, _ = self._known

@@ -115,7 +115,8 @@ def _choose(graph: Graph, k: int, few: int) -> str:
     if graph.matrix is not None:
         return "matrix"
     rank = sum(term.rank for term in graph.groups)
-    if rank <= max(few, 8 * k):
+    # products converge slowly where the last of many components is noise
+    if rank <= max(few, 100 * k):
         return "closed"
     return "operator" if _is_positive(graph) else "closed"
 

@@ -239,6 +239,7 @@ class NarrowSmoother(Smoother):
     def __init__(self, samples: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
         self.samples, self.n_samples = samples, len(samples)
+        self._no_places = samples[:, :0]
         self._known: list[Any] = [None] * 3  # shared with copies of other ridges
 
     @cached_property
@@ -272,8 +273,7 @@ class NarrowSmoother(Smoother):
         return self._cholesky(self._square, self.strength)
 
     def quadratic_form(self, U: Any) -> Any:
-        half = self._inverse_factor() @ np.asarray(U.T @ self.samples).T
-        return half.T @ half
+        return self.forms(U, self._no_places)[0]
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         T, (to_U, to_Z, U_to_Z, square) = self._inverse_factor(), self._products(U, Z)
