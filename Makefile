@@ -15,7 +15,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz fuzz-quick test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -57,6 +57,9 @@ mutants: $(VENV)/.dev  ## small changes of the code: do the nearest tests notice
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.dev  ## odd files for every reader, ten minutes each (tools/fuzz.py)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+fuzz-quick: $(VENV)/.dev  ## the first hundred of them, half a minute in all
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --inputs 100
 
 $(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(TORCH_VENV)/$(SCRIPTS)/python || { echo "Setting up $(TORCH_VENV) ..."; tools/make_venv.sh $(TORCH_VENV); }

@@ -49,7 +49,7 @@ def naive_table(study, methods, classifier, leave_out):
         for aligning, scored in ((first, second), (second, first)):
             for test in subject_folds(len(study), leave_out):
                 aligner = copy_with_seed(method, 0).set_params(n_jobs=1)
-                aligner.fit(*aligning.to_lists())
+                aligner.fit([s.samples for s in aligning], [s.labels for s in aligning])
                 features = aligner.transform([s.samples for s in scored])
                 train = [i for i in range(len(study)) if i not in test]
                 labels = np.concatenate([scored[i].labels for i in train])

@@ -108,7 +108,7 @@ html_theme_options = {
     "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "header_links_before_dropdown": 6,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
 }

@@ -180,7 +180,8 @@ def _score_design(
     for turn in range(TURNS):
         order = [*((turn + p) % TURNS for p in range(TURNS)), *unseen]
         seen = _film(parts, [[order[p] for p in groups[g]] for g in belongs])
-        for p in unseen or range(TURNS):
+        missed = [p for p in range(TURNS) if any(p not in groups[g] for g in belongs)]
+        for p in unseen or missed:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the paper's form separates them
                 found = between_subject_matching(
@@ -201,7 +202,7 @@ def _film(parts: Parts, shown: list[list[int]]) -> Study:
     """Return a study of the parts that were shown to each subject, with their ids."""
     people = []
     for i, (own, which) in enumerate(zip(parts, shown, strict=True)):
-        ids = [f"{p}:{t}" for p in which for t in range(len(own[p]))]
+        ids = [f"{p}@{t}" for p in which for t in range(len(own[p]))]
         X = np.concatenate([own[p] for p in which])
         people.append(Subject(str(i), X, stimuli=ids))
     return Study(people)

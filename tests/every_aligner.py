@@ -14,6 +14,7 @@ EQUAL = (40, 40, 40, 40)
 VOXELWISE = (
     "it compares voxel by voxel and says so when counts differ (test_no_alignment)"
 )
+CORRESPOND = "it needs voxels that correspond and says so (test_ridge_alignment)"
 NO_WAY_BACK = "a kernel other than the linear one has no way back to voxels"
 INSIDE = "energy and standardize are those of the aligner inside: aligner__energy"
 PIECES = "pieces of the brain need the voxels themselves, not a basis of all of them"
@@ -40,6 +41,18 @@ CASES: dict[str, Case] = {
         bw.RobustSRM(4, random_state=0), excused={"mean_is_removed": ROBUST}
     ),
     "SemiSupervisedSRM": Case(bw.SemiSupervisedSRM(4, random_state=0), labels=True),
+    "Adapter": Case(
+        bw.Adapter("scipy:procrustes"),
+        EQUAL,
+        excused={"different_voxel_counts": CORRESPOND},
+    ),
+    "GCCA": Case(bw.GCCA(4, shrinkage=0.1)),
+    "ProMises": Case(
+        bw.ProMises(4), EQUAL, excused={"different_voxel_counts": CORRESPOND}
+    ),
+    "RidgeAlignment": Case(
+        bw.RidgeAlignment(4), EQUAL, excused={"different_voxel_counts": CORRESPOND}
+    ),
     "Parcelwise": Case(
         bw.Parcelwise(bw.DetSRM(4, random_state=0), 1 + np.arange(40) % 3),
         EQUAL,

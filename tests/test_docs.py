@@ -1,6 +1,7 @@
 """The documentation is whole: names, examples and commands are there and are true."""
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import re
@@ -45,6 +46,7 @@ def _code(path):
         yield from (n.value for n in strings if isinstance(n.value, str))
 
 
+ROOMS = ("evaluation", "plotting", "report", "study", "testing")
 COMMAND_LINES = [
     pytest.param(line, id=f"{path.name}: {line[:40]}")
     for path in [*PAGES, *EXAMPLES]
@@ -92,12 +94,25 @@ def test_docstrings_are_in_the_form_of_numpydoc(name):
         assert [text for code, text in found if code in checks] == []
 
 
+FUNCTIONS = [
+    (room, name)
+    for room in ("brainweave", *(f"brainweave.{r}" for r in ROOMS))
+    for name in importlib.import_module(room).__all__
+    if inspect.isfunction(getattr(importlib.import_module(room), name))
+]
+
+
+@pytest.mark.parametrize(("room", "name"), FUNCTIONS)
+def test_every_public_function_has_an_example(room, name):
+    """Which the doctests run."""
+    doc = getattr(importlib.import_module(room), name).__doc__
+    _, _, examples = doc.partition("Examples\n")
+    assert ">>> " in examples
+
+
 def test_the_reference_lists_nothing_else():
     listed = set(re.findall(r"^   (\w+)$", REFERENCE, re.M)) - {"more"}
     assert listed == set(brainweave.__all__) - {"__version__"}
-
-
-ROOMS = ("evaluation", "plotting", "report", "study", "testing")
 
 
 @pytest.mark.parametrize("name", [*(f"brainweave.{r}" for r in ROOMS), "reproduction"])

@@ -467,7 +467,9 @@ def test_a_study_alone_makes_a_report(tmp_path, study):
 def test_a_model_alone_makes_a_report(tmp_path, study):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = GDM(n_components=3).fit(*study.to_lists())
+        model = GDM(n_components=3).fit(
+            [s.samples for s in study], [s.labels for s in study]
+        )
     page = Page(write_report(tmp_path / "r.html", model=model).read_text("utf-8"))
     figures = {a["id"] for a in page.all("figure")}
     assert {"shared-space", "components", "configuration"} <= figures
@@ -523,7 +525,7 @@ def test_results_alone_make_a_report(tmp_path, results):
 def test_unlabelled_subjects_make_a_report(tmp_path):
     rng = np.random.default_rng(0)
     study = Study(Subject(str(i), rng.normal(size=(10, 12))) for i in range(2))
-    model = GDM(n_components=3, graph="time").fit(*study.to_lists(y=None))
+    model = GDM(n_components=3, graph="time").fit([s.samples for s in study])
     path = write_report(tmp_path / "r.html", study=study, model=model)
     page = Page(path.read_text("utf-8"))
     assert len(page.csv("shared-space")) == 21
@@ -642,7 +644,7 @@ def test_a_space_that_cannot_be_drawn_is_noted(tmp_path):
     ]
     model = GDM(n_components=2).fit(Study(subjects))
     path = write_report(tmp_path / "r.html", study=Study(subjects), model=model)
-    assert "There is no picture for this surface space" in path.read_text("utf-8")
+    assert "There is no picture for surfaces of" in path.read_text("utf-8")
 
 
 def test_a_usual_study_stays_small(tmp_path):
@@ -804,7 +806,7 @@ def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
         "Confounds: simple.",
         "Scrubbing: none.",
         f"Mask: {dict(describe_record(known.record))['mask']}.",
-        "The first half of each subject's runs aligned and the rest were classified",
+        "The first half of each subject's runs aligned and the rest were scored",
         "One subject was tested at a time",
         "Without alignment, voxels that all subjects have were compared one by one",
         "by flipping the signs of the subjects' differences from it (one-sided)",

@@ -15,8 +15,10 @@ from ._core.exceptions import SolverError as SolverError
 from ._core.exceptions import StudyError as StudyError
 from ._core.exceptions import UndeterminedWarning as UndeterminedWarning
 from ._core.exceptions import UniquenessWarning as UniquenessWarning
+from .aligners.adapters.adapter import Adapter as Adapter
 from .aligners.check.alignment_check import AlignmentCheck as AlignmentCheck
 from .aligners.check.alignment_check import alignment_check as alignment_check
+from .aligners.gcca import GCCA as GCCA
 from .aligners.gdm.gdm import GDM as GDM
 from .aligners.gdm.paper import PaperGDM as PaperGDM
 from .aligners.hyperalignment import Hyperalignment as Hyperalignment
@@ -29,6 +31,8 @@ from .aligners.maps import SubjectMap as SubjectMap
 from .aligners.no_alignment import NoAlignment as NoAlignment
 from .aligners.piecewise.parcelwise import Parcelwise as Parcelwise
 from .aligners.piecewise.searchlight import Searchlight as Searchlight
+from .aligners.promises import ProMises as ProMises
+from .aligners.ridge_alignment import RidgeAlignment as RidgeAlignment
 from .aligners.srm.robust import RobustSRM as RobustSRM
 from .aligners.srm.semisupervised import SemiSupervisedSRM as SemiSupervisedSRM
 from .aligners.srm.srm import SRM as SRM
@@ -44,6 +48,8 @@ from .evaluation.evaluate import (
     between_subject_reconstruction as between_subject_reconstruction,
 )
 from .evaluation.evaluate import score_alignment as score_alignment
+from .evaluation.information_map import InformationMap as InformationMap
+from .evaluation.information_map import information_map as information_map
 from .evaluation.isc import IscTest as IscTest
 from .evaluation.isc import inter_subject_correlation as inter_subject_correlation
 from .evaluation.isc import (

@@ -13,6 +13,7 @@ from brainweave._core.exceptions import AlignmentWarning, InputError
 from brainweave.aligners.check.alignment_check import AlignmentCheck
 from brainweave.aligners.check.held_out import fit_by_grams, halves_of, remove_trends
 from evaluation_studies import signal_or_noise
+from sizes import few_or_many
 from tests.planted import planted_study
 
 # subjects, samples, voxels, categories, unbalanced, runs
@@ -50,7 +51,6 @@ BY_LABEL = {
     *("GDMCV", "Parcelwise, GDM"),
 }
 PIECEWISE = {"Parcelwise", "Searchlight"}
-QUICK = {"GDM", "DetSRM", "Hyperalignment"}
 
 
 def noise_study(number, *, same_order):
@@ -87,14 +87,12 @@ def check_noise(name, number):
     return check
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS],
-)
-def test_twenty_noise_studies_hold_nothing(name):
-    p = [check_noise(name, i).p_value for i in range(len(SHAPES))]
-    assert len(p) == 20
-    assert sum(v < 0.05 for v in p) <= 2
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("step", "most"), few_or_many((3, 1), (1, 2)))
+def test_twenty_noise_studies_hold_nothing(name, step, most):
+    p = [check_noise(name, i).p_value for i in range(0, len(SHAPES), step)]
+    assert len(p) == (20 if step == 1 else 7)
+    assert sum(v < 0.05 for v in p) <= most
     assert np.mean(p) > 0.3  # not merely spared: p has no lean towards small values
 
 
@@ -119,11 +117,11 @@ def test_categories_hold_up_whatever_the_kernel(kernel, energy):
     assert bw.alignment_check(model).n_holding >= 2
 
 
-@pytest.mark.slow
-def test_slow_signals_of_their_own_are_not_shared():
+@pytest.mark.parametrize(("n", "most"), few_or_many((8, 2), (20, 4)))
+def test_slow_signals_of_their_own_are_not_shared(n, most):
     """Autocorrelated noise: neighbours in time are alike, subjects are not."""
     p = []
-    for seed in range(20):
+    for seed in range(n):
         rng = np.random.default_rng(seed)
         X = [rng.normal(size=(80, 20)) for _ in range(3)]
         for x in X:
@@ -134,7 +132,7 @@ def test_slow_signals_of_their_own_are_not_shared():
         y = [np.repeat(rng.permutation(np.arange(16) % 4), 5) for _ in X]
         model = bw.GDM(3).fit(X, y)
         p.append(bw.alignment_check(model, n_permutations=99).p_value)
-    assert sum(v < 0.05 for v in p) <= 4
+    assert sum(v < 0.05 for v in p) <= most
 
 
 def test_held_out_features_do_not_know_the_held_out_labels():

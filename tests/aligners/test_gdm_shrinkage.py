@@ -35,6 +35,7 @@ from brainweave.aligners.gdm.graph_parsing import labels_and_ids, y_for_graph
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import equal_group_weights, weigh_groups
 from planted import planted_study
+from sizes import few_or_many
 
 RHO = 0.3
 
@@ -420,10 +421,11 @@ def test_a_study_is_scored_by_labels_and_time(rng, protocol):
 
 @pytest.mark.parametrize("protocol", ["joint", "held-out"])
 @pytest.mark.parametrize("constraint", ["global", "subject"])
-def test_noise_is_at_chance(protocol, constraint):
+@pytest.mark.parametrize("n", few_or_many(2, 6))
+def test_noise_is_at_chance(n, protocol, constraint):
     """The mean of several studies; 0.25 by guessing."""
     means = []
-    for seed in range(6):
+    for seed in range(n):
         rng = np.random.default_rng(seed)
         y = [rng.permutation(np.arange(48) % 4) for _ in range(4)]
         X = [rng.normal(size=(48, 60)) for _ in y]

@@ -162,7 +162,7 @@ def test_row_numbers_count_from_zero_to_the_last():
 
 def test_values_that_would_be_lost_are_refused():
     study = labelled_study()
-    X, y = study.to_lists()
+    X, y = [s.samples for s in study], [s.labels for s in study]
     models = [GDM(2).fit(X, y), NoAlignment().fit(X), SRM(2, random_state=0).fit(X)]
     masked = np.ma.MaskedArray(X[0], mask=X[0] > 3)
     for bad, error, message in (

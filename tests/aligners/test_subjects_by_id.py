@@ -30,10 +30,14 @@ def study():
     )
 
 
+def lists_of(study):
+    return [s.samples for s in study], [s.labels for s in study]
+
+
 def test_a_model_knows_the_ids_it_was_fitted_on(study, tmp_path):
     model = GDM(2).fit(study)
     assert model.ids_ == ["s0", "s1", "s2", "s3"]
-    assert GDM(2).fit(*study.to_lists()).ids_ is None
+    assert GDM(2).fit(*lists_of(study)).ids_ is None
     again = PaperGDM(2, energy=0.5).fit(model.bases_[::-1], [s.labels for s in study])
     assert again.ids_ == ["s3", "s2", "s1", "s0"]
     assert load(save(model, tmp_path / "m.safetensors")).ids_ == model.ids_
@@ -84,7 +88,7 @@ def test_unknown_subjects_are_refused(study):
         model.predict_subject("s9", study)
     with pytest.raises(InputError, match=r"X\[0\] is subject 's1', but subjects= says"):
         model.transform(study.subset(["s1"]), subjects=[0])
-    by_arrays = GDM(2).fit(*study.to_lists())
+    by_arrays = GDM(2).fit(*lists_of(study))
     with pytest.raises(InputError, match="arrays, which have no ids"):
         by_arrays.transform([study[1].samples], subjects=["s1"])
     # said by hand, another name is no hindrance

@@ -68,15 +68,15 @@ def test_separate_processes_give_the_model_of_one_fit(bids, derivative):
         assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
-def test_other_methods_end_in_a_verdict_too(tmp_path, execute):
+def test_other_methods_end_in_a_verdict_too(tmp_path, call):
     study = bw.simulate_study(
         n_subjects=3, n_voxels=60, categories=3, n_runs=2, own_sequence=False
     )
     study.to_bids(tmp_path / "b", raw=True, derivatives=False)
     options = ("--method", "detsrm", "--n-components", "2", "--no-report", "-q")
     for level in ("participant", "group"):
-        done = execute("run", tmp_path / "b", tmp_path / "o", level, *options)
-    assert re.search(r"(Alignment worked|No evidence).* p = 0\.\d+", done.stdout)
+        said, _ = call("run", tmp_path / "b", tmp_path / "o", level, *options)
+    assert re.search(r"(Alignment worked|No evidence).* p = 0\.\d+", said)
 
 
 def test_the_derivative_describes_itself(bids, derivative):
@@ -374,11 +374,11 @@ def test_options_that_cannot_work_for_one_subject_at_a_time_are_refused(app):
     assert "--bids-param takes NAME=VALUE" in said
 
 
-def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, execute):
+def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, call):
     study = bw.load_bids(bids, task="objects")
     options = ("--n-components", "2", "--task", "objects", "-q")
     for level in ("participant", "group"):
-        execute("run", bids, tmp_path, level, *options)
+        call("run", bids, tmp_path, level, *options)
     model = tmp_path / MODEL.replace("papergdm", "gdm")
     loaded, want = bw.load(model), bw.GDM(2).fit(study)
     assert loaded.shrinkage_by_ == want.shrinkage_by_ == "runs"

@@ -160,7 +160,8 @@ def test_regions_and_searches_are_methods(study, tmp_path, call):
     )
     assert "Parcelwise of 4 subjects, 4 shared features" in out
     out, _ = call(
-        *("fit", study, "-o", model, "--n-components", 2, "--searchlight", 40, "-q")
+        *("fit", study, "-o", model, "--n-components", 2, "--searchlight", 40, "-q"),
+        *("--method", "paper-gdm", "--energy", 0.5),
     )
     assert "Searchlight of 4 subjects" in out
     settings = ("--param", "energies=[0.5, 0.9]", "-q")

@@ -17,7 +17,7 @@ from brainweave.cli.models import make_aligner
 def test_fit_gives_the_model_of_the_library(study, model):
     loaded, data = bw.load(model), bw.Study.open(study)
     want = bw.PaperGDM(2, energy=0.6).fit(data)
-    X, _ = data.to_lists()
+    X = [s.samples for s in data]
     for a, b in zip(loaded.transform(X), want.transform(X), strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-10)
     made = bw.describe(model)["provenance"]
@@ -101,7 +101,7 @@ def test_transform_writes_shared_features_with_labels(study, model, tmp_path, ex
     done = execute("transform", model, study, tmp_path / "shared")
     assert "2 shared features" in done.stdout
     shared, data = bw.Study.open(tmp_path / "shared"), bw.Study.open(study)
-    want = bw.load(model).transform(data.to_lists()[0])
+    want = bw.load(model).transform([s.samples for s in data])
     for a, b, subject in zip(shared, want, data, strict=True):
         assert_allclose(a.data(), b, rtol=0, atol=1e-12)
         assert a.labels.tolist() == subject.labels.tolist()
@@ -138,7 +138,8 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute,
 def test_a_model_without_ids_is_refused(study, tmp_path, call):
     data = bw.Study.open(study).subset(subjects=["04", "02", "01"])
     nameless, out = tmp_path / "nameless.safetensors", tmp_path / "shared"
-    bw.save(bw.PaperGDM(2, energy=0.6).fit(*data.to_lists()), nameless)
+    X, y = [s.samples for s in data], [s.labels for s in data]
+    bw.save(bw.PaperGDM(2, energy=0.6).fit(X, y), nameless)
     for command in (
         ("transform", nameless, study, out),
         ("add-subject", nameless, study, "-o", tmp_path / "n.safetensors"),
@@ -405,7 +406,9 @@ def test_the_tour_of_the_readme_gives_features_that_may_be_scored(
     monkeypatch.chdir(tmp_path)
     os.symlink(study, "STUDY")
     for name in ("fit", "transform"):
-        (line,) = re.findall(rf"^brainweave ({name} .*?) *(?:#.*)?$", readme, re.M)
+        (line,) = re.findall(
+            rf"^brainweave ({name} .*?STUDY.*?) *(?:#.*)?$", readme, re.M
+        )
         shown, _ = call(*line.split(), "-q")
     data, shared = bw.Study.open(study), bw.Study.open("SHARED")
     aligning, other = data.split_halves("run")
@@ -454,7 +457,10 @@ def test_features_of_aligning_samples_alone_are_warned_of(study, tmp_path, call)
     assert "samples of subject '01' took part in the alignment. Fit on a part" in said
     assert not (tmp_path / "new").exists()
     _, said = call("fit", study, "--halves", "odd", "-o", model, code=2)
-    assert "--halves must be category or run; got 'odd'" in said
+    assert (
+        "or one boolean mask per subject; got 'odd'. On the command line: --halves."
+        in said
+    )
 
 
 def test_a_subject_may_join_with_half_of_its_samples(study, tmp_path, call):

@@ -10,7 +10,7 @@ from brainweave import __version__
 
 COMMANDS = [
     *("demo", "fetch", "convert", "info", "fit", "transform"),
-    *("add-subject", "compare", "report", "run"),
+    *("add-subject", "compare", "map", "report", "run"),
 ]
 
 

@@ -226,7 +226,7 @@ def test_groups_of_subjects_without_a_common_label_are_not_aligned():
 def test_samples_without_a_label_are_no_category_anywhere(missing):
     study = labelled_study()
     labels = [[missing if v == "face" else v for v in s.labels] for s in study]
-    X, _ = study.to_lists()
+    X = [s.samples for s in study]
     by_lists = GDM(1).fit(X, labels)
     known = Study(s._replace(labels=y) for s, y in zip(study, labels, strict=True))
     assert by_lists.graph_.groups[0].names == ("cat", "dog")

@@ -511,7 +511,8 @@ class Talkative(NoAlignment):
 
 
 def test_warnings_that_differ_in_their_numbers_are_said_once():
-    X, y = simulate_study(n_subjects=3, n_voxels=20, categories=2, n_runs=2).to_lists()
+    study = simulate_study(n_subjects=3, n_voxels=20, categories=2, n_runs=2)
+    X, y = [s.samples for s in study], [s.labels for s in study]
     with pytest.warns(UserWarning, match="of 90 voxels") as said:
         compare_methods(X, {"none": Talkative()}, y, n_jobs=1)
     (one,) = {str(w.message) for w in said}

@@ -17,7 +17,7 @@ from brainweave import (
     split_study,
     time_segment_matching,
 )
-from brainweave.evaluation.clock import film_clock
+from brainweave.evaluation.timeline import timeline
 from evaluation_studies import locked_lists
 
 PROTOCOLS = ("joint", "held-out")
@@ -98,7 +98,7 @@ def test_samples_of_another_order_are_compared_by_their_ids(rng):
 
 def test_segments_do_not_cross_films(rng):
     story = rng.normal(size=(30, 3))
-    ids = [f"{film}:{t}" for film in "ab" for t in range(15)]
+    ids = [f"{film}@{t}" for film in "ab" for t in range(15)]
     keep = np.arange(1, 30)
     found = time_segment_matching(
         [story, story, story[keep]], [ids, ids, [ids[t] for t in keep]], window=5
@@ -218,7 +218,7 @@ def test_halves_of_a_film(rng):
     assert shown[1][0] == [*range(12, 20), *range(32, 40)]
     assert shown[1][1] == [*range(12, 20)]
     assert blocks.design["block"] == 10
-    films = [f"{film}:{t}" for film in "abc" for t in range(10)]
+    films = [f"{film}@{t}" for film in "abc" for t in range(10)]
     by_film = split_study([x[:30] for x in X], [films] * 3, halves="film")
     assert by_film.splits[0].scored[0].stimuli.tolist() == films[20:]
     with pytest.raises(ValueError, match="at least two films"):
@@ -297,6 +297,23 @@ def test_wrong_ids_get_one_sentence(rng):
         between_subject_matching(NoAlignment(), X, groups=[0, 1], window=3)
 
 
-def test_texts_without_numbers_come_in_the_order_in_which_they_were_seen():
-    clock = film_clock([["x", "q", "b"], ["q", "z"]], ["0", "1"])
-    assert [p.tolist() for p in clock.places] == [[0, 1, 2], [1, 3]]
+def test_someone_who_saw_every_second_sample_has_the_units_of_the_others():
+    whole, half = list(range(20)), list(range(0, 20, 2))
+    for ids in ([whole, half], [half, whole], [whole, whole, half]):
+        line = timeline(ids, ["a", "b", "c"][: len(ids)])
+        assert line.films.size == 20
+        assert line.seen.sum(axis=1).tolist() == [len(own) for own in ids]
+    with pytest.raises(ValueError, match=r"'b' advance by 1500, those of 'a' by 1\.5"):
+        timeline([[1.5 * t for t in whole], [1500 * t for t in whole]], ["a", "b"])
+
+
+def test_films_lie_one_after_another_each_on_its_own_grid():
+    line = timeline([["b@4.50", "a@0.00", "a@3.00", None], ["a@1.50", "b@0"]], "12")
+    assert line.names == ["b", "a"]
+    assert line.films.tolist() == [0, 0, 1, 1, 1]
+    assert [p.tolist() for p in line.places] == [[1, 2, 4, -1], [3, 0]]
+
+
+def test_texts_that_are_no_moments_come_in_the_order_in_which_they_were_seen():
+    line = timeline([["x", "q", "b"], ["q", "z"]], ["0", "1"])
+    assert [p.tolist() for p in line.places] == [[0, 1, 2], [1, 3]]

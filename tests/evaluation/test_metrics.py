@@ -12,7 +12,6 @@ from brainweave import (
     time_segment_matching,
 )
 from brainweave._core.exceptions import InputError
-from brainweave.evaluation.metrics import match_segments, segment_chance
 
 
 def locked(rng, n_subjects=3, n_samples=40, k=4, noise=1.0):
@@ -79,7 +78,9 @@ def test_unrelated_subjects_match_at_chance(rng):
 
 def test_chance_counts_the_segments_that_do_not_overlap():
     # segments at 0, 3, 6: each has two rivals
-    assert_allclose(segment_chance(9, window=3, step=3), 1 / 3, rtol=1e-12)
+    shared = [np.eye(9)] * 2
+    found = time_segment_matching(shared, window=3, step=3)
+    assert_allclose(found.chance, 1 / 3, rtol=1e-12)
 
 
 def test_a_constant_subject_matches_nothing(rng):
@@ -89,7 +90,8 @@ def test_a_constant_subject_matches_nothing(rng):
 
 def test_segments_of_shifted_subjects_do_not_match(rng):
     story = rng.normal(size=(60, 3))
-    assert match_segments(story, np.roll(story, 20, axis=0), window=5) < 0.1
+    shifted = np.roll(story, 20, axis=0)
+    assert time_segment_matching([story, shifted], window=5).mean < 0.1
 
 
 @given(seed=st.integers(0, 2**16), shift=st.floats(-5, 5), scale=st.floats(0.1, 9))
@@ -153,7 +155,7 @@ def test_a_bad_prediction_may_score_far_below_minus_one(rng):
 
 def test_little_variation_about_a_large_mean_is_variation(rng):
     story = rng.normal(size=(40, 3))
-    assert match_segments(1e5 + story, story, window=5) == 1.0
+    assert time_segment_matching([1e5 + story, story], window=5).mean == 1.0
 
 
 def test_errors_say_what_is_wrong_and_what_to_do(rng):
@@ -190,9 +192,10 @@ def test_voxels_are_compared_in_two_dimensions(shape):
 
 def test_segments_that_touch_are_rivals_and_those_that_overlap_are_not(rng):
     twice = np.vstack([rng.normal(size=(3, 4))] * 2)
-    assert match_segments(twice, twice, window=3, step=3) == 0  # each is the other
+    found = time_segment_matching([twice, twice], window=3, step=3)
+    assert found.mean == 0  # each is the other
     alternating = rng.normal(size=(2, 4))[[0, 1] * 3]
-    assert match_segments(alternating, alternating, window=3, step=1) == 1
+    assert time_segment_matching([alternating] * 2, window=3).mean == 1
 
 
 def test_others_who_cancel_out_have_no_correlation(rng):

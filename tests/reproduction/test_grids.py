@@ -88,7 +88,14 @@ def test_moments_stay_known_when_samples_are_missing(tmp_path):
     result = run_grid(with_missing(grid, (0.4,)), tmp_path)
     summary = summarise(result).set_index("method")
     assert summary.loc["GDM", "mean"] > 0.95
-    assert "show other stimuli" in summary.loc["SRM", "error"]
+    # SRM joins samples by row: it aligns with the moments that all subjects have left
+    assert summary.loc["SRM", "n_failed"] == 0
+    split = drop_aligning_samples(split_study(X), 0.4, seed=0)
+    left = [[set(s.stimuli.tolist()) for s in part.aligning] for part in split.splits]
+    by_all = [len(set.intersection(*part)) for part in left]
+    for r in result.records:
+        used = [[n] * 3 for n in by_all] if r["method"] == "SRM" else [[24] * 3] * 2
+        assert r["about"]["study"]["n_aligning"] == used
 
 
 def test_samples_that_are_missing_keep_their_ids():

@@ -16,8 +16,8 @@ from brainweave import (
     Subject,
     between_subject_classification,
     between_subject_matching,
+    time_segment_matching,
 )
-from brainweave.evaluation.metrics import match_segments
 from reproduction.overlap import _simulated_parts
 from reproduction.real import load_pieman
 from reproduction.settings import _simulate, dataset, simulate_like
@@ -95,11 +95,7 @@ def segments_found(models, kind, seed):
             warnings.simplefilter("ignore")  # the paper's form says it separates them
             maps = model.fit(X, ids).maps_
         mapped = [m.transform(own[3]) for m, own in zip(maps, parts, strict=True)]
-        scores = []
-        for i, own in enumerate(mapped):
-            others = np.mean([f for j, f in enumerate(mapped) if j != i], axis=0)
-            scores.append(match_segments(own, others, window=9))
-        found.append(100 * np.mean(scores))
+        found.append(100 * time_segment_matching(mapped, standardize=False).mean)
     return found
 
 

@@ -910,7 +910,7 @@ def test_scrubbing_that_leaves_nothing_is_refused(dataset):
 
 
 def test_confounds_of_an_odd_type_are_refused(untouched):
-    with pytest.raises(TypeError, match="a list or None, got int"):
+    with pytest.raises(InputError, match="a list or None, got int"):
         load_bids(untouched, confounds=3)
 
 

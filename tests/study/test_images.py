@@ -263,20 +263,16 @@ def test_scaled_integers_are_read_in_single_precision(rng, tmp_path):
     assert_allclose(subject.data(), apply_mask(image, mask), atol=0.01)
 
 
-def test_runs_keep_and_censor_volumes(rng):
+def test_runs_censor_volumes(rng):
     image, mask = make_volume(rng, 10), make_mask(rng)
     whole = read_run(image, VolumeSpace(mask))
-    run = Run(image, keep=[7, 2])
-    assert_array_equal(read_run(run, VolumeSpace(mask)), whole[[7, 2]])
-    censored = Run(image, sample_mask=[0, 2, 3, 7], keep=[7, 2])
-    source = ImageSource([censored, Run(image, sample_mask=[1, 5])], VolumeSpace(mask))
+    runs = [Run(image, sample_mask=[7, 2]), Run(image, sample_mask=[1, 5])]
+    source = ImageSource(runs, VolumeSpace(mask))
     assert source.shape == (4, whole.shape[1])
-    assert_array_equal(source.read(), whole[[7, 2, 1, 5]])
-    assert source.onsets().tolist() == [14, 4, 2, 10]
-    with pytest.raises(InputError, match="volume 4 is to be kept but sample_mask"):
-        ImageSource([Run(image, sample_mask=[1, 2], keep=[4])], VolumeSpace(mask))
-    with pytest.raises(InputError, match="keep does not fit: index 10 is out of"):
-        ImageSource([Run(image, keep=[10])], VolumeSpace(mask))
+    assert_array_equal(source.read(), whole[[2, 7, 1, 5]])
+    assert source.onsets().tolist() == [4, 14, 2, 10]
+    with pytest.raises(InputError, match="sample_mask does not fit: index 10"):
+        ImageSource([Run(image, sample_mask=[10])], VolumeSpace(mask))
 
 
 def test_a_plan_turns_volumes_into_samples(rng):
@@ -809,7 +805,7 @@ def test_volumes_can_be_chosen_by_a_mask(rng):
     with pytest.raises(StudyError, match="at least one run, got none"):
         ImageSource([], space)
     with pytest.raises(StudyError, match="Subject 'a' has no samples"):
-        load_nifti({"a": Run(image, keep=[])}, mask=make_mask(rng))
+        load_nifti({"a": Run(image, sample_mask=[])}, mask=make_mask(rng))
 
 
 def test_a_run_that_changed_since_it_was_opened_is_named(rng, tmp_path):

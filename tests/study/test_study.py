@@ -180,15 +180,13 @@ def test_nothing_is_read_until_asked_for():
     study = Study(
         [Subject("x", source, labels=list("aabbab"), runs=[1, 1, 1, 2, 2, 2])]
     )
-    first, second = study.subset(runs=[1, 2]).zscore().split_halves()
+    first, _ = study.subset(runs=[1, 2]).zscore().split_halves()
     study.summary()
     repr(first["x"].samples)
     assert source.reads == 0
     assert first["x"].is_lazy
     assert first["x"].data().shape == (3, 4)
     assert source.reads == 1
-    X, _ = second.to_lists()
-    assert isinstance(X[0], np.ndarray)
 
 
 def test_a_source_that_breaks_its_promise_is_named():
@@ -213,9 +211,6 @@ def test_memory_maps_stay_mapped_when_chosen_and_standardised(tmp_path):
     assert_allclose(view.samples[:, 1:3], whole[:, 1:3], rtol=1e-6)
     assert_allclose(view.samples[1:, 2], whole[1:, 2], rtol=1e-6)
     assert_allclose(np.asarray(view.samples), whole, rtol=0)
-    X, y = Study([view]).to_lists(y=None)
-    assert X[0] is view.samples
-    assert y is None
 
 
 def test_subset_by_subject_label_and_run():
@@ -336,25 +331,6 @@ def test_zscore_says_what_it_cannot_do():
     with pytest.raises(InputError, match="got 'session'"):
         study.zscore(by="session")
     assert study.zscore(by="all")[0].data().shape == (3, 2)
-
-
-def test_lists_for_aligners_have_one_y_per_sample():
-    study = make_study()
-    X, y = study.to_lists()
-    assert [x.shape for x in X] == [(8, 3), (6, 4)]
-    assert [len(entry) for entry in y] == [8, 6]
-    assert study.to_lists("stimuli")[1][1][2] == "pic2"
-
-
-def test_lists_mark_a_subject_without_labels_as_unlabelled():
-    study = Study(
-        [Subject("x", np.zeros((2, 2)), labels=[1, 2]), Subject("y", np.zeros((3, 2)))]
-    )
-    assert study.to_lists()[1][1].tolist() == [None] * 3
-    with pytest.raises(StudyError, match=r"No subject .* has stimuli.*y=None"):
-        study.to_lists("stimuli")
-    with pytest.raises(InputError, match="got 'runs'"):
-        study.to_lists("runs")
 
 
 def test_torch_tensors_are_chosen_from_on_their_device():

@@ -106,9 +106,9 @@ def encode_new_labels(y: Any, names: Sequence[Any]) -> Codes:
     unknown = sort_labels(v for v in values if v is not None and v not in code_of)
     if unknown:
         raise InputError(
-            f"The new subject has labels that the model does not know: {unknown}; it "
-            f"has {list(names[:8])}. Set them to None to leave those samples "
-            "unlabelled."
+            "The new subject has labels that the model does not know: "
+            f"{format_ids(unknown)}; it has {format_ids(names)}. Set them to None to "
+            "leave those samples unlabelled."
         )
     return np.array([code_of.get(v, NO_LABEL) for v in values], dtype=np.intp)
 
@@ -156,6 +156,14 @@ def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
         f"{format_ids(sort_labels(labels))}"
         for members, labels in groups[:3]
     )
+    numbers = set().union(*categories.values())
+    if all(isinstance(v, float) and not v.is_integer() for v in numbers):
+        raise InputError(
+            f"The labels are numbers such as {min(numbers):.3g}, and no subject shares "
+            "one with all others. Ratings and other measures are no categories: use "
+            "GDM(graph=neighbor_graph) or feature_graph, with one row of numbers per "
+            "sample, or cut them into categories."
+        )
     raise InputError(
         f"The subjects fall into {len(groups)} groups that share no label, so nothing "
         f"ties one group to another: {listed}.{_spelling_hint(categories)} Give the "

@@ -119,6 +119,12 @@ def check_numbers(X: Any, name: str) -> None:
             "values. Drop these voxels or samples, or fill them: X.filled(...)."
         )
     dtype = getattr(X, "dtype", None)
+    texts = isinstance(X, list | tuple) and X and isinstance(X[0], str)
+    if texts or getattr(dtype, "kind", "") == "U":
+        raise TypeError(
+            f"{name} must hold real numbers, got text. Samples come first and labels "
+            "second: are X and y swapped?"
+        )
     kind = "c" if "complex" in str(dtype) else getattr(dtype, "kind", "f")
     if kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {dtype}.")
@@ -126,6 +132,11 @@ def check_numbers(X: Any, name: str) -> None:
 
 def refuse_files(X: Any, name: str) -> None:
     """Refuse paths, images and maskers, with the call that turns them into samples."""
+    if hasattr(X, "fit_new_subject"):
+        raise TypeError(
+            f"{name} is the aligner {type(X).__name__}, not samples. Are the arguments "
+            "swapped?"
+        )
     got = ""
     if isinstance(X, (str, PathLike)):
         got = f"the path {str(X)!r}"
@@ -143,10 +154,21 @@ def refuse_files(X: Any, name: str) -> None:
 def refuse_other_shapes(X: Any, name: str) -> None:
     """Refuse what is not samples x voxels."""
     if len(X.shape) != 2:
+        labels = "labels are y, the second argument; " if len(X.shape) == 1 else ""
         raise InputError(
             f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
-            "voxel is X.reshape(-1, 1); images are masked by load_nifti."
+            f"voxel is X.reshape(-1, 1); {labels}images are masked by load_nifti."
         )
+
+
+def ask_if_turned(n_samples: int, n_voxels: int, wanted: int) -> str:
+    """Return a question for a message if there are as many voxels as samples wanted."""
+    if n_voxels != wanted:
+        return ""
+    return (
+        f" The array is {n_samples} x {n_voxels}: is it voxels x samples? Rows are "
+        "samples here, so pass its transpose, x.T."
+    )
 
 
 def check_2d(X: Any, name: str) -> tuple[int, int]:
@@ -180,9 +202,12 @@ def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any
     shape = tuple(getattr(Z, "shape", ()))
     if len(shape) != 2 or shape[1] != n_voxels:
         got = f"shape {shape}" if shape else f"a {type(Z).__name__}"
+        remedy = "Use the same mask as for fitting."
+        if len(shape) == 2 and shape[0] == n_voxels:
+            remedy = "Is it voxels x samples? Then pass its transpose, x.T."
         raise InputError(
             f"{name} must be samples x {n_voxels} {what}, one array of one subject; "
-            f"got {got}. Use the same mask as for fitting."
+            f"got {got}. {remedy}"
         )
     return Z
 
@@ -230,8 +255,8 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     """
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]
-    if isinstance(X, (str, bytes, PathLike)):
-        refuse_files(str(X), f"What {owner} was given")
+    path = isinstance(X, (str, bytes, PathLike))
+    refuse_files(str(X) if path else X, "What is given as X")
     if getattr(X, "ndim", 0) == 3 and hasattr(X, "dtype"):
         X = list(X)
     got = ""
@@ -284,8 +309,8 @@ def labels_per_subject(
     if len(entries) != len(subjects):
         raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
     for i, (subject, labels) in enumerate(zip(subjects, entries, strict=True)):
-        known = getattr(subject, "n_samples", None)
-        n = check_2d(subject, f"X[{i}]")[0] if known is None else known
+        known = hasattr(subject, "n_samples") and (subject.n_samples, subject.n_voxels)
+        n, n_voxels = known or check_2d(subject, f"X[{i}]")
         if labels is None:
             entries[i] = np.full(n, None)
         elif len(labels) != n and for_all:
@@ -295,7 +320,10 @@ def labels_per_subject(
                 "subject: [y1, y2, ...]."
             )
         elif len(labels) != n:
-            raise InputError(f"y[{i}] has {len(labels)} labels for {n} samples.")
+            turned = ask_if_turned(n, n_voxels, len(labels))
+            raise InputError(
+                f"y[{i}] has {len(labels)} labels for {n} samples.{turned}"
+            )
     return entries
 
 

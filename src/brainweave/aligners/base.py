@@ -18,6 +18,7 @@ from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
 from brainweave._core.subjects import find_subjects, match_subjects
 from brainweave._core.validation import (
+    ask_if_turned,
     check_fraction,
     check_list_of_subjects,
     check_numbers,
@@ -69,6 +70,7 @@ class BaseAligner(BaseEstimator, Stored):
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _from_grams = True  # all it learns follows from the subjects' Gram matrices
     _features_are_weighed = False  # their spread says how much they count
+    _chooses = False  # whether a fit chooses settings that others may take over
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _warns_of_input = True  # set to False by those who fit many and have warned once
     _runs: list[Any] | None = None  # of samples given as arrays: pieces of subjects
@@ -97,6 +99,10 @@ class BaseAligner(BaseEstimator, Stored):
     def _joined_by(self, y: Any = None) -> set[str]:
         """Return what ties samples of subjects: "labels", "rows", other, or nothing."""
         return {"graph"}
+
+    def _settled_by(self, fits: list[Any]) -> dict[str, Any]:
+        """Return the parameters that fits to some pieces of a brain settle for all."""
+        return {}
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Refuse, before any voxel is read, what this method cannot align."""
@@ -316,6 +322,7 @@ class BaseAligner(BaseEstimator, Stored):
         if y is not None and len(y) != basis.n_samples:
             raise InputError(
                 f"y has {len(y)} labels for {basis.n_samples} samples of {basis.name}."
+                + ask_if_turned(basis.n_samples, basis.n_voxels, len(y))
             )
         return basis, y
 

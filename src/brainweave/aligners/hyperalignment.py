@@ -13,7 +13,7 @@ from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import (
-    TimeLocked,
+    Iterative,
     principal_axes,
     rotate_onto,
     warn_of_tie,
@@ -23,7 +23,7 @@ from brainweave.graphs.builders import time_graph
 
 
 @dataclass(eq=False, repr=False)
-class RotationAligner(TimeLocked):
+class RotationAligner(Iterative):
     """Base of the aligners that rotate coordinates of subjects into one space."""
 
     n_components: int | None = None  # type: ignore[assignment]

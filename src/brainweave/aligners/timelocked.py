@@ -29,8 +29,10 @@ from brainweave._core.exceptions import (
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_2d, check_int, check_number
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.gdm.shared_map import Placement
 from brainweave.basis.basis import TIED, SubjectBasis
 from brainweave.basis.linalg import flip_signs, polar
+from brainweave.basis.places import Places, find_places
 
 ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
 
@@ -120,9 +122,6 @@ class TimeLocked(BaseAligner):
 
     n_components: int = 10
     _: KW_ONLY
-    max_iter: int = 500
-    tol: float = 1e-5
-    energy: Any = 1.0
     standardize: bool | str = True
     n_jobs: int | None = None
 
@@ -130,9 +129,6 @@ class TimeLocked(BaseAligner):
     _stored: ClassVar[dict[str, Any]] = {
         "shared_response_": "n K",
         "mixing_?": ["n K"],
-        "objective_history_": [float],
-        "n_iter_": int,
-        "converged_": bool,
     }
 
     def _joined_by(self, y: Any = None) -> set[str]:
@@ -141,29 +137,6 @@ class TimeLocked(BaseAligner):
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         warn = self._warns_of_input and y is None
         check_same_samples(subjects, y, owner=self._owner, warn=warn)
-
-    def _new_iterations(self, start: float) -> Iterations:
-        """Begin to record an iteration with the limits that the user set."""
-        return Iterations(
-            start,
-            max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
-            tol=check_number("tol", self.tol, "[0, inf)", owner=self._owner),
-        )
-
-    def _set_convergence(self, iterations: Iterations) -> None:
-        """Set what is known of the iteration, and warn if it was cut short."""
-        self.objective_history_ = iterations.history
-        self.n_iter_ = iterations.n_iter
-        self.converged_ = iterations.converged
-        if not iterations.converged and iterations.tol > 0:
-            change, gained = iterations.last_change()
-            warn_user(
-                f"{self._owner} did not converge in {iterations.n_iter} iterations: "
-                f"the last one changed the objective by {change / (gained or 1.0):.1e} "
-                f"of all that was gained, more than tol={iterations.tol:g}. Increase "
-                "max_iter or tol.",
-                ConvergenceWarning,
-            )
 
     def _n_components(self) -> int:
         k = self.n_components
@@ -197,7 +170,45 @@ class TimeLocked(BaseAligner):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FromRandomStart(TimeLocked):
+class Iterative(TimeLocked):
+    """Base of those that iterate, in kernel coordinates that an energy may cut."""
+
+    max_iter: int = 500
+    tol: float = 1e-5
+    energy: Any = 1.0
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "objective_history_": [float],
+        "n_iter_": int,
+        "converged_": bool,
+    }
+
+    def _new_iterations(self, start: float) -> Iterations:
+        """Begin to record an iteration with the limits that the user set."""
+        return Iterations(
+            start,
+            max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
+            tol=check_number("tol", self.tol, "[0, inf)", owner=self._owner),
+        )
+
+    def _set_convergence(self, iterations: Iterations) -> None:
+        """Set what is known of the iteration, and warn if it was cut short."""
+        self.objective_history_ = iterations.history
+        self.n_iter_ = iterations.n_iter
+        self.converged_ = iterations.converged
+        if not iterations.converged and iterations.tol > 0:
+            change, gained = iterations.last_change()
+            warn_user(
+                f"{self._owner} did not converge in {iterations.n_iter} iterations: "
+                f"the last one changed the objective by {change / (gained or 1.0):.1e} "
+                f"of all that was gained, more than tol={iterations.tol:g}. Increase "
+                "max_iter or tol.",
+                ConvergenceWarning,
+            )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FromRandomStart(Iterative):
     """Base of those that descend from a random shared response."""
 
     random_state: Any = None
@@ -206,6 +217,29 @@ class FromRandomStart(TimeLocked):
         """Return the shared response to start from."""
         rng = check_random_state(self.random_state)
         return np.asarray(rng.normal(size=(n_samples, k)))
+
+
+class InPlaces(TimeLocked):
+    """Base of those that know which voxels of different subjects correspond."""
+
+    _from_grams = False
+    _stored: ClassVar[dict[str, Any]] = {"place_?": Placement}
+
+    def _in_places(self, bases: list[SubjectBasis]) -> list[Matrix]:
+        """Return the samples of each subject in the places that all have."""
+        found = find_places("auto", bases, owner=self._owner)
+        columns = {b.n_voxels for b in bases}
+        if len(columns) == 1 and all(b.space is None for b in bases):
+            found = Places(columns.pop(), [None] * len(bases), "equal columns")
+        if not isinstance(found, Places):
+            raise InputError(
+                f"{self._owner} needs to know which voxels of the subjects correspond, "
+                f"but {found}. Use one mask for all subjects, or an aligner such as "
+                "SRM or GDM."
+            )
+        names, frame = found.names, str(found.frame or "")
+        self.place_ = Placement(None, found.n_places, found.what, None, names, frame)
+        return [b.in_places(m) for b, m in zip(bases, found.matrices, strict=True)]
 
 
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve

@@ -6,9 +6,10 @@ or, where all subjects have the same few columns, the columns themselves. Masks 
 differ: a subject without a voxel in a place has zeros there.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,6 +184,11 @@ class PieceSpace(NamedTuple):
     names: list[Any]
     what: str
 
+    @property
+    def n_voxels(self) -> int:
+        """Number of voxels in the piece."""
+        return len(self.names)
+
     def place_labels(self) -> tuple[Any, list[Any], str]:
         """Return the frame, the place of each voxel, and what places are."""
         return self.frame, self.names, self.what
@@ -269,20 +275,57 @@ def _with_array(labels: Any) -> Any:
 # -- where voxels lie ------------------------------------------------------------------
 
 
+class Part(NamedTuple):
+    """Voxels of a subject that lie in one volume, or on one surface.
+
+    Surfaces have the number of each vertex on its mesh, and the lengths of the steps
+    between all vertices of the mesh, sparse.
+    """
+
+    name: str
+    columns: NDArray[np.intp]
+    positions: Matrix
+    vertices: Any = None
+    steps: Any = None
+
+
+def parts_of(space: Any, name: str, mesh: Any = "auto", *, remedy: str) -> list[Part]:
+    """Return where the voxels of a subject lie."""
+    find = getattr(space, "parts", None)
+    if find is not None:
+        return list(find(mesh))
+    if getattr(space, "mask", None) is None or getattr(space, "affine", None) is None:
+        raise InputError(f"{name} does not know where its voxels are. {remedy}")
+    at = voxel_positions(space)
+    return [Part("volume", np.arange(len(at)), at)]
+
+
 def is_atlas(given: Any) -> bool:
-    """Return whether labels are given as an image."""
-    return hasattr(_opened(given), "dataobj")
-
-
-def _opened(atlas: Any) -> Any:
-    return getattr(atlas, "maps", atlas)  # what nilearn's fetchers return
+    """Return whether labels are given as an image, a file or the name of an atlas."""
+    if isinstance(given, str):
+        return given != "auto"
+    kinds = ("dataobj", "darrays", "maps", "labels_img_", "mesh")
+    named = isinstance(given, PathLike | Mapping)
+    return named or any(hasattr(given, kind) for kind in kinds)
 
 
 def labels_at(atlas: Any, space: Any, name: str) -> NDArray[Any]:
-    """Look up the label of an atlas at the position of each voxel of a volume."""
-    remedy = "An atlas image needs a Study of volumes; or pass a label per voxel."
-    atlas = _opened(atlas)
-    here = voxel_positions(space, name, remedy)
+    """Look up the label of an atlas at each voxel of a subject."""
+    find = getattr(space, "labels_of", None)
+    if find is not None:
+        return np.asarray(find(atlas))
+    remedy = "An atlas needs a Study of images; or pass a label per voxel."
+    (part,) = parts_of(space, name, remedy=remedy)
+    return volume_labels(getattr(atlas, "maps", atlas), part.positions)
+
+
+def volume_labels(atlas: Any, positions: Matrix) -> NDArray[Any]:
+    """Look up the label of a volume at positions in mm; zero outside of it."""
+    if getattr(atlas, "affine", None) is None:
+        raise InputError(
+            f"The data are volumes, the atlas is a {type(atlas).__name__}. Give an "
+            "image of labels, such as schaefer-400."
+        )
     volume = np.asarray(atlas.dataobj)
     volume = volume[..., 0] if volume.ndim == 4 and volume.shape[3] == 1 else volume
     if volume.ndim != 3:
@@ -291,7 +334,7 @@ def labels_at(atlas: Any, space: Any, name: str) -> NDArray[Any]:
             "Probabilistic atlases must be turned into labels first."
         )
     there = np.linalg.inv(np.asarray(atlas.affine, dtype=np.float64))
-    index = np.rint(here @ there[:3, :3].T + there[:3, 3]).astype(int)
+    index = np.rint(positions @ there[:3, :3].T + there[:3, 3]).astype(int)
     inside = ((index >= 0) & (index < volume.shape)).all(axis=1)
     labels = np.zeros(len(index), dtype=volume.dtype)
     labels[inside] = volume[tuple(index[inside].T)]
@@ -299,12 +342,11 @@ def labels_at(atlas: Any, space: Any, name: str) -> NDArray[Any]:
     return labels.astype(np.int64) if whole else labels
 
 
-def voxel_positions(space: Any, name: str, remedy: str) -> Matrix:
-    """Return the positions of the voxels of a volume."""
-    mask, affine = getattr(space, "mask", None), getattr(space, "affine", None)
-    if mask is None or affine is None:
-        raise InputError(f"{name} does not know where its voxels are. {remedy}")
-    return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
+def voxel_positions(space: Any) -> Matrix:
+    """Return the positions of the voxels of a volume, in mm."""
+    affine = space.affine
+    at = np.argwhere(np.asarray(space.mask)) @ affine[:3, :3].T + affine[:3, 3]
+    return np.asarray(at)
 
 
 # -- tools -----------------------------------------------------------------------------

@@ -41,6 +41,7 @@ def run(
     space: c.Space = None,
     samples: c.Samples = None,
     label: c.Label = None,
+    films: c.Films = None,
     ignore: c.Ignore = None,
     keep: c.Keep = None,
     confounds: c.Confounds = None,
@@ -169,10 +170,13 @@ class Job:
         """Return the files that a subject's basis depends on, by name."""
         from brainweave.study.formats.bids_derivative import source_files
 
-        here = self.folder
+        here, paths = self.folder, source_files(self.dataset, id, self.data)
+        films = self.data.get("films", "runs")
+        if films != "runs":
+            paths.append(Path(films))
         return {
             (p.relative_to(here) if here in p.parents else p.absolute()).as_posix(): p
-            for p in source_files(self.dataset, id, self.data)
+            for p in paths
         }
 
     @cached_property
@@ -328,6 +332,7 @@ def _is_finished(id: str, path: Path, job: Job) -> bool:
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
+    from brainweave.evaluation.timeline import study_timeline
     from brainweave.study.formats.bids_derivative import (
         study_without_voxels,
         with_method,
@@ -350,7 +355,12 @@ def align_group(job: Job) -> None:
                     f"{name!r} has changed since the basis of sub-{id} was made. Run "
                     "participant again: subjects that are done are kept."
                 )
+    study = study_without_voxels(bases, [m.get("record") for m in made.values()])
+    if not study.categories:
+        study_timeline(study)  # refuses ids of other units
+        job.aligner = make_aligner(job.params["method"], job.params, study=study)
     job.derivative.write_description()
+    job.console.subject_ids = list(study.ids)
     with job.console.stage("Aligning"):
         model = job.aligner.fit(bases)
     fingerprints = {id: m.get("study_fingerprint") for id, m in made.items()}
@@ -386,11 +396,10 @@ def align_group(job: Job) -> None:
             job.derivative.write_features(basis, values, flags, named, **details)
             tick(basis.id)
     if job.params["report"]:
-        records = [m.get("record") for m in made.values()]
         files.write_page(
             target.with_suffix(".html"),
             job.console,
-            study=study_without_voxels(bases, records),
+            study=study,
             model=model,
             config=job.options,
         )

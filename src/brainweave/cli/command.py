@@ -119,7 +119,9 @@ def option(text: str, *names: str, panel: str | None = None, **settings: Any) ->
     return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
 
 
-how, method, read = (partial(option, panel=panel) for panel in (RUN, METHOD, READ))
+how, method, read, score = (
+    partial(option, panel=panel) for panel in (RUN, METHOD, READ, SCORE)
+)
 
 StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
 OutFolder = Annotated[Path, option("Folder for the results.", "--output", "-o")]
@@ -131,8 +133,8 @@ Report = Annotated[bool, option("Write an HTML report, too.")]
 AligningHalf = Annotated[
     str | None,
     option(
-        "Align with the first half of the samples, by category or run, so that the "
-        "others can be scored; by default all samples align.",
+        "Align with the first half of the samples, by category, run, film or time, so "
+        "that the others can be scored; by default all samples align.",
         "--halves",
     ),
 ]
@@ -157,26 +159,47 @@ MATCH = (
     "intersect. For methods that are locked in time."
 )
 PARCELS = (
-    "Align parcel by parcel: an atlas image with a label per voxel, or schaefer-100 "
-    "(200, ... 1000), which nilearn fetches."
+    "Align parcel by parcel: an atlas file (NIfTI, dlabel; GIfTI labels or annotations "
+    "of both hemispheres, with a comma), or schaefer-100 (200, ... 1000) by nilearn."
 )
 RADIUS = "Align in every neighbourhood of this radius in mm, and average to one map."
 Method = Annotated[str, method(METHODS)]
 Components = Annotated[str | None, method("Shared features: a number, or auto (gdm).")]
 Energy = Annotated[float | None, method(ENERGY)]
 Kernel = Annotated[str | None, method(KERNELS)]
-Graph = Annotated[str | None, method("labels, time (stimuli) or labels+time; gdm.")]
+GRAPH = "labels (default), time (default without categories) or labels+time; gdm."
+Graph = Annotated[str | None, method(GRAPH)]
 RandomState = Annotated[int | None, method("Seed of methods that start at random.")]
 MethodParam = Annotated[list[str] | None, method(PARAM, "--param")]
 Match = Annotated[str | None, method(MATCH)]
 Parcels = Annotated[str | None, method(PARCELS)]
 Radius = Annotated[float | None, method(RADIUS, "--searchlight")]
 
+HALVES = (
+    "How samples are split, to align with one half and score the other: by category "
+    "(without categories: by time), run, film or time."
+)
+MEASURE = (
+    "classification (default for categories), matching (of time segments; default for "
+    "films), reconstruction (of voxels) or isc (inter-subject correlation)."
+)
+BLOCK = "Time steps per block with --halves time; by default half of the film."
+BORDER = "Time steps left out between halves or blocks, whose responses overlap."
+Halves = Annotated[str, score(HALVES)]
+Measure = Annotated[str | None, score(MEASURE)]
+Block = Annotated[int | None, score(BLOCK)]
+Border = Annotated[int, score(BORDER)]
+LeaveOut = Annotated[int, score("Subjects tested at a time.")]
+
 WHO = "Subjects, with or without sub-; all by default. May be repeated."
 LABELS = ("--participant-label", "--participant_label")
 SAMPLES = (
     "What a sample is: volumes, blocks (means), or GLM betas of single trials, "
     "trials-lsa (one model per run) or trials-lss (one per trial)."
+)
+FILMS = (
+    "What runs show: runs (each is a film, which begins with the run), or a table "
+    "(.tsv) with columns run, film and, if needed, onset, start and subject."
 )
 IGNORE = (
     "A label that is no category; may be repeated. Rest, fixation, responses, button "
@@ -197,6 +220,7 @@ Task = Annotated[str | None, read("Task, if there are several.", "--task", "-t")
 Space = Annotated[str | None, read("Space of the images, such as T1w.")]
 Samples = Annotated[str | None, read(SAMPLES)]
 Label = Annotated[str | None, read("Column of the events; trial_type by default.")]
+Films = Annotated[str | None, read(FILMS)]
 Ignore = Annotated[list[str] | None, read(IGNORE)]
 Keep = Annotated[list[str] | None, read(KEEP)]
 Confounds = Annotated[list[str] | None, read(CONFOUNDS)]

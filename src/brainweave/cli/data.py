@@ -13,7 +13,7 @@ from brainweave.cli.console import Console, UsageError
 PUBLIC = "haxby, or an OpenNeuro dataset such as ds000105"
 # options of load_bids that are options of commands
 LOAD_OPTIONS = (
-    *("task", "space", "samples", "label", "ignore", "keep", "confounds"),
+    *("task", "space", "samples", "label", "films", "ignore", "keep", "confounds"),
     *("smoothing_fwhm", "high_pass", "mask"),
 )
 # what nilearn's load_confounds calls its components
@@ -138,6 +138,7 @@ def convert(
     space: c.Space = None,
     samples: c.Samples = None,
     label: c.Label = None,
+    films: c.Films = None,
     ignore: c.Ignore = None,
     keep: c.Keep = None,
     confounds: c.Confounds = None,

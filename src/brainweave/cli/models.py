@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brainweave._core.exceptions import warn_user
+from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
@@ -28,6 +29,9 @@ METHODS = {
     "detsrm": "DetSRM",
     "robust-srm": "RobustSRM",
     "semi-supervised-srm": "SemiSupervisedSRM",
+    "gcca": "GCCA",
+    "promises": "ProMises",
+    "ridge": "RidgeAlignment",
     "none": "NoAlignment",
 }
 SHORT = {  # as papers call them
@@ -48,24 +52,31 @@ Model = Annotated[Path, typer.Argument(help="Model file.")]
 
 
 def make_aligner(
-    method: str, options: Mapping[str, Any] | None = None, *, lenient: bool = False
+    method: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    lenient: bool = False,
+    study: Any = None,
 ) -> Any:
     """Make the aligner that the options of a command ask for.
 
-    Options that are None leave the aligner's own default. A `lenient` command, which
-    has several methods, ignores shared options that a method does not have.
+    Options that are None leave the aligner's own default; the samples of a `study` of
+    films are joined by time. A `lenient` command, which has several methods,
+    ignores shared options that a method does not have.
     """
     import brainweave
 
-    name = method.lower().replace("_", "-")
-    class_name = METHODS.get(SHORT.get(name, name))
-    if class_name is None:
+    asked = method.lower().replace("_", "-")
+    foreign = "Adapter" if ":" in asked else None  # such as fmralign:ot
+    class_name = METHODS.get(SHORT.get(asked, asked), foreign)
+    offered = {} if class_name else plugins()
+    if class_name is None and asked not in offered:
         several = " (one; compare takes several)" if "," in method else ""
         raise UsageError(
             f"There is no method {method!r}; choose one of "
-            f"{', '.join(METHODS)}{several}."
+            f"{', '.join([*METHODS, *offered])}{several}."
         )
-    cls = getattr(brainweave, class_name)
+    cls = getattr(brainweave, class_name) if class_name else load_plugin(offered[asked])
     parameters = set(inspect.signature(cls).parameters)
     options = options or {}
     given = {name: options.get(name) for name in SHARED}
@@ -85,11 +96,42 @@ def make_aligner(
     for name in [n for n in values if n not in parameters]:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
+    if class_name == "Adapter":  # what it does not have goes to the package
+        others = {n: values.pop(n) for n in [*values] if n not in parameters}
+        values |= {"method": asked, "params": others or None}
     if class_name == "GDM" and {"energy", "solver"} & set(values):
         raise UsageError("--method gdm has no energy or solver: use paper-gdm.")
     c.refuse_unknown(values, parameters, f"{method} has no parameter '{{}}'")
+    if study is not None and "graph" in parameters and is_film(study):
+        values.setdefault("graph", "time")
     aligner = cls(**values)
     return by_region(aligner, options.get("parcels"), options.get("searchlight"))
+
+
+def is_film(study: "Study") -> bool:
+    """Whether samples have stimulus ids, but no categories."""
+    return not study.categories and all(s.stimuli is not None for s in study)
+
+
+def named_aligners(
+    params: Mapping[str, Any], default: str, study: "Study"
+) -> dict[str, Any]:
+    """Make the aligners of all --method, with commas or repeated, by their names."""
+    from brainweave.plotting.results import method_label
+
+    given = ",".join(params["method"] or [default]).split(",")
+    names = list(dict.fromkeys(name.strip() for name in given))
+    lenient = len(names) > 1
+    made = {
+        method_label(n): make_aligner(n, params, lenient=lenient, study=study)
+        for n in names
+    }
+    known = {p.split("__")[-1] for a in made.values() for p in a.get_params()}
+    asked = [n for n in SHARED if params.get(n) is not None]
+    asked += c.parse_params(params["param"])
+    message = "None of these methods has a parameter '{}'"
+    c.refuse_unknown(asked, known | {"hp", "n_jobs", "random_state"}, message)
+    return made
 
 
 def resolved_options(aligner: Any) -> dict[str, Any]:
@@ -121,21 +163,21 @@ def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
 
 
 def _atlas(parcels: str) -> Any:
+    """Return the atlas of --parcels: a name, an image, or one for each hemisphere."""
     from brainweave._core.exceptions import StudyError
-    from brainweave.study.spaces import load_image
+    from brainweave.study.atlases import open_atlas
 
-    name, _, number = parcels.lower().partition("-")
+    files = parcels.split(",")
     try:
-        if name == "schaefer" and number.isdigit():
-            from nilearn.datasets import fetch_atlas_schaefer_2018
-
-            # from nilearn's cache, or downloaded to it
-            parcels = fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0).maps
-        return load_image(parcels)
-    except (StudyError, ValueError) as error:
+        opened = [open_atlas(file)[0] for file in files]
+    except StudyError as error:
         raise UsageError(
-            f"--parcels must be an atlas image, or schaefer-100: {error}"
+            f"--parcels must be an atlas file, two with a comma, or schaefer-100: "
+            f"{error}"
         ) from error
+    if len(files) == 2:
+        return dict(zip(("left", "right"), opened, strict=True))
+    return opened[0] if Path(parcels).exists() else parcels
 
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
@@ -191,9 +233,10 @@ def fit(
     """
     console: Console = context.obj
     files.check_new_model(output)
-    aligner = make_aligner(method, context.params)
     whole = files.open_study(study)
+    aligner = make_aligner(method, context.params, study=whole)
     subjects = first_half(match_and_report(whole, match, console), halves)
+    subjects = what_all_saw(subjects, aligner, console)
     model = fit_study(aligner, subjects, console)
     resolved: dict[str, Any] = {"param": None}
     if hasattr(model, "best_estimator_"):
@@ -228,11 +271,29 @@ def _report_search(search: Any, console: Console) -> None:
 
 def first_half(study: "Study", by: str | None) -> "Study":
     """Return the half of a study that aligns, or all of it."""
+    from brainweave.evaluation.splits import half_masks, split_in_halves
+
     if by is None:
         return study
-    if by not in ("category", "run"):
-        raise UsageError(f"--halves must be category or run; got {by!r}.")
-    return study.split_halves(by)[0]  # type: ignore[arg-type]
+    return split_in_halves(study, half_masks(study, by))[0].aligning
+
+
+def what_all_saw(study: "Study", aligner: Any, console: Console) -> "Study":
+    """Return the samples of a film that a method can use: all, or those that all have.
+
+    Methods that join samples by their rows need equal rows.
+    """
+    from brainweave.evaluation.splits import Split
+
+    used = Split(study, study).for_aligner(aligner).aligning
+    if used is not study:
+        had = sorted(s.n_samples for s in study)
+        console.note(
+            f"{type(aligner).__name__} needs equal rows: it aligns the "
+            f"{used.subjects[0].n_samples} samples that all subjects have, of {had[0]} "
+            f"to {had[-1]}."
+        )
+    return used
 
 
 def summarize_model(model: Any) -> str:

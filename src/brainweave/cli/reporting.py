@@ -10,9 +10,11 @@ from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, PartlyFailed, UsageError
 from brainweave.cli.data import record_lines
-from brainweave.cli.models import SHARED, fit_study, make_aligner, match_and_report
+from brainweave.cli.models import fit_study, match_and_report, named_aligners
 
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
+# parameters of measures that --param sets; all others are those of methods
+OF_MEASURES = ("classifier", "window", "step", "enough", "score")
 
 
 # -- compare ---------------------------------------------------------------------------
@@ -39,35 +41,20 @@ def compare(
     parcels: c.Parcels = None,
     searchlight: c.Radius = None,
     param: c.MethodParam = None,
-    halves: Annotated[
-        str,
-        c.option(
-            "How samples are split, to align with one half and score the other: "
-            "category or run.",
-            panel=c.SCORE,
-        ),
-    ] = "category",
-    leave_out: Annotated[
-        int, c.option("Subjects tested at a time.", panel=c.SCORE)
-    ] = 1,
+    measure: c.Measure = None,
+    halves: c.Halves = "category",
+    block: c.Block = None,
+    border: c.Border = 0,
+    leave_out: c.LeaveOut = 1,
     protocol: Annotated[
         str,
-        c.option(
+        c.score(
             "held-out (test subjects join a finished space), joint (the paper's; they "
-            "take part in the alignment, which is known to inflate accuracy), or both.",
-            panel=c.SCORE,
+            "take part in the alignment, which is known to inflate accuracy), or both."
         ),
     ] = "both",
-    classifier: Annotated[
-        str,
-        c.option(
-            "nu-svm-means (pairs of categories that overlap go by their means), or "
-            "nu-svm, that of LIBSVM and of the paper.",
-            panel=c.SCORE,
-        ),
-    ] = "nu-svm-means",
     n_permutations: Annotated[
-        int, c.option("Permutations for a p-value.", panel=c.SCORE)
+        int, c.score("Permutations of labels for a p-value.")
     ] = 0,
     report: c.Report = True,
     n_jobs: c.Jobs = None,
@@ -75,54 +62,52 @@ def compare(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Score one method or several by classifying subjects that are left out.
+    """Score one method or several on subjects that are left out.
 
-    All are scored on the same samples, and finished folds are not done again. Options
-    of methods apply to those that have them. A method that fails gets a row with its
-    error; the others still run.
+    Categories are classified; segments of a film are matched, by what people saw. All
+    methods are scored on the same samples, and finished folds are not done again.
+    Options of methods apply to those that have them, and --param also sets parameters
+    of the measure, such as classifier=nu-svm or window=6. A method that fails gets a
+    row with its error; the others still run.
     """
     from brainweave.evaluation.comparison import compare_methods
-    from brainweave.plotting.results import method_label
 
     console: Console = context.obj
     if protocol not in (*PROTOCOLS, "both"):
         raise UsageError(
             f"--protocol must be joint, held-out or both; got {protocol!r}."
         )
-    given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]
-    names = list(dict.fromkeys(given))
-    lenient = len(names) > 1
-    aligners = {
-        method_label(n): make_aligner(n, context.params, lenient=lenient) for n in names
-    }
-    known = {p.split("__")[-1] for a in aligners.values() for p in a.get_params()}
-    known |= {"hp", "n_jobs", "random_state"}
-    asked = [n for n in SHARED if context.params[n] is not None]
-    unknown = "None of these methods has a parameter '{}'"
-    c.refuse_unknown([*asked, *c.parse_params(param)], known, unknown)
     subjects = files.open_study(study)
+    of_measure = [e for e in param or () if e.partition("=")[0].strip() in OF_MEASURES]
+    others = [entry for entry in param or () if entry not in of_measure]
+    scoring = c.parse_params(of_measure)
+    if n_permutations:
+        scoring["n_permutations"] = n_permutations
+    aligners = named_aligners({**context.params, "param": others}, "gdm,none", subjects)
     files.prepare_folder(output)
     match_and_report(subjects, match, console)
     console.resume_hint = (
         "Run the same command again: folds of methods that are done are kept."
     )
-    options = files.used_options(console, method=names)
+    options = files.used_options(console)
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
             subjects,
             aligners,
+            measure=measure,
             halves=halves,
+            block=block,
+            border=border,
             leave_out=leave_out,
             protocols=PROTOCOLS if protocol == "both" else (protocol,),
             match=match,
-            classifier=classifier,
-            n_permutations=n_permutations,
             random_state=random_state or 0,
             store=output / "store",
             # the index of a study lists the checksums of all its files
             version=hashlib.sha256((study / "study.json").read_bytes()).hexdigest(),
             n_jobs=n_jobs,
             progress=progress,
+            **scoring,
         )
     comparison.save(output)
     files.write_config(output / "compare.toml", "compare", options)
@@ -154,14 +139,13 @@ def learning_curve(
     graph: c.Graph = None,
     random_state: c.RandomState = None,
     param: c.MethodParam = None,
+    measure: c.Measure = None,
     fraction: Annotated[
         list[float] | None,
-        c.option("Share of the aligning data, 0 to 1; repeatable.", panel=c.SCORE),
+        c.score("Share of the aligning data, 0 to 1; repeatable."),
     ] = None,
-    halves: Annotated[str, c.option("category or run.", panel=c.SCORE)] = "category",
-    leave_out: Annotated[
-        int, c.option("People left out at a time.", panel=c.SCORE)
-    ] = 1,
+    halves: c.Halves = "category",
+    leave_out: c.LeaveOut = 1,
     n_jobs: c.Jobs = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -174,17 +158,17 @@ def learning_curve(
     from brainweave.evaluation.learning_curve import FRACTIONS, learning_curve
 
     console: Console = context.obj
-    names = [n.strip() for text in method or ["gdm"] for n in text.split(",")]
-    lenient = len(names) > 1
-    models = {n: make_aligner(n, context.params, lenient=lenient) for n in names}
     people = files.open_study(study)
+    models = named_aligners(context.params, "gdm", people)
     files.prepare_folder(out)
     how: dict[str, Any] = {"halves": halves, "leave_out": leave_out, "n_jobs": n_jobs}
     how |= {"fractions": fraction or FRACTIONS, "random_state": random_state or 0}
     with console.progress("Scoring amounts") as progress:
-        curve = learning_curve(models, people, progress=progress, **how)
+        curve = learning_curve(
+            models, people, measure=measure, progress=progress, **how
+        )
     curve.save(out / "learning_curve.json")
-    options = files.used_options(console, method=names)
+    options = files.used_options(console)
     files.write_config(out / "learning-curve.toml", "learning-curve", options)
     page = {"study": people, "learning_curve": curve, "config": options}
     files.write_page(out / "report.html", console, **page)
@@ -220,19 +204,10 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
     from brainweave.study.provenance import cautions
 
     study = files.open_study(path, verify=verify or None)
-    # row t is the same category in all subjects
-    labels = [s.labels.tolist() for s in study if s.labels is not None]
-    same_length = len({s.n_samples for s in study}) == 1
-    locked = same_length and all(known == labels[0] for known in labels)
-    order = (
-        "the same sequence for all: any method can align it"
-        if locked
-        else "sequences differ: GDM, or --match for methods locked in time"
-    )
     lines = [
         f"Study {study.name or path.name!r}: {len(study)} subjects",
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
-        f"Samples: {order}",
+        f"Samples: {_order_of(study)}",
         "",
         study.summary().reset_index().to_string(index=False),
     ]
@@ -241,6 +216,31 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
         lines += ["", "What was done to the data", *(f"  {line}" for line in done)]
         lines += [f"Warning: {text}" for text in cautions(study.record)]
     return lines
+
+
+def _order_of(study: Any) -> str:
+    """Say which methods the order of the samples allows."""
+    from brainweave.plotting.films import read_timeline
+
+    film = None if study.categories else read_timeline(study)
+    if film is not None:
+        n, seen = film.films.size, film.seen
+        films = ", ".join(filter(None, film.names))
+        told = f"a film ({films}) of {n} time steps" if films else f"{n} time steps"
+        if seen.all():
+            return f"{told}, seen by all: any method can align it"
+        least, most = seen.sum(axis=1).min(), seen.sum(axis=1).max()
+        return (
+            f"{told}; subjects saw {least} to {most}, all of them "
+            f"{seen.all(axis=0).sum()}: GDM uses what each one saw, methods locked in "
+            "time what all saw"
+        )
+    # row t is the same category in all subjects
+    labels = [s.labels.tolist() for s in study if s.labels is not None]
+    same_length = len({s.n_samples for s in study}) == 1
+    if same_length and all(known == labels[0] for known in labels):
+        return "the same sequence for all: any method can align it"
+    return "sequences differ: GDM, or --match for methods locked in time"
 
 
 def _describe_model(path: Path, verify: bool) -> list[str]:
@@ -352,8 +352,12 @@ def demo(
             random_state=0,
         )
         study = simulated.save(folder, overwrite=folder.exists())
-    gdm = brainweave.PaperGDM("auto", energy=0.82)
-    methods = {"GDM": gdm, "without alignment": brainweave.NoAlignment()}
+    gdm = brainweave.GDM()
+    methods = {
+        "GDM": gdm,
+        "GDM as published": brainweave.PaperGDM("auto", energy=0.82),
+        "without alignment": brainweave.NoAlignment(),
+    }
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
             study, methods, protocols=PROTOCOLS, random_state=0, progress=progress

@@ -43,6 +43,15 @@ from brainweave.study.study import Study
 if TYPE_CHECKING:
     import pandas as pd
 
+# scores that are shares, and what a verdict says of a score
+SHARES = {"accuracy": "accuracy", "matching": "the share of segments found"}
+TOLD = {
+    "accuracy": "{} of the samples of left-out subjects are classified correctly",
+    "matching": "{} of the film's segments are found again in left-out subjects",
+    "isc": "features of left-out subjects correlate {} with those of the others",
+    "correlation": "predicted voxels of left-out subjects correlate {} with measured",
+    "r2": "{} of the variance of left-out subjects' voxels is predicted",
+}
 SIGNIFICANT = 0.05
 UNALIGNED = "without alignment"  # name of results of no alignment
 MAX_EXACT = 14  # subjects up to which all sign flips are tried
@@ -261,13 +270,17 @@ def _judge_accuracy(
     result = results[name]
     where, between = result.protocol or "", subject_interval(result)
     if between is not None:
-        ends = " to ".join(map(_percent, between))
+        ends = " to ".join(_written(result, end) for end in between)
         where = "; ".join(filter(None, (where, f"95 % interval over subjects {ends}")))
     meant = getattr(result, "chance_is", "")
+    kind = getattr(result, "score", "accuracy")
+    told = TOLD.get(kind, "the score of left-out subjects is {}")
+    mean, chance = (
+        _written(result, v) for v in (np.mean(result.scores), result.chance)
+    )
     text = (
-        f"With {name}, {_percent(np.mean(result.scores))} of the samples of left-out "
-        f"subjects are classified correctly{where and f' ({where})'}; chance"
-        f"{meant and f', {meant},'} is {_percent(result.chance)}"
+        f"With {name}, {told.format(mean)}{where and f' ({where})'}; chance"
+        f"{meant and f', {meant},'} is {chance}"
     )
     test = above_chance(result, *rivals)
     if test is None:
@@ -289,14 +302,25 @@ def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None
             how += ", corrected for all pairs of methods"
         test = ChanceTest(pair.p, pair.smallest_p, how)
         side = "higher" if pair.better == name else "lower"
-        points = f"{100 * pair.difference:.1f} percentage points {side}"
-        text = f"With {name}, accuracy is {points} than {UNALIGNED} ({test})"
+        kind = getattr(results[name], "score", "accuracy")
+        points = f"{pair.difference:.3f} {side}"
+        if kind in SHARES:
+            points = f"{100 * pair.difference:.1f} percentage points {side}"
+        what = SHARES.get(kind, "the score")
+        text = f"With {name}, {what} is {points} than {UNALIGNED} ({test})"
         if not test.can_tell:
             return [(None, f"{text}: too few subjects to tell them apart.")]
         differs = test.p < SIGNIFICANT
         told = "" if differs else ", which may be chance"
         return [(differs and side == "higher", f"{text}{told}.")]
     return []
+
+
+def _written(result: Any, value: Any) -> str:
+    """Write a score: shares in per cent."""
+    if getattr(result, "score", "accuracy") in SHARES:
+        return _percent(value)
+    return f"{value:.3f}"
 
 
 def _percent(share: Any) -> str:
@@ -402,6 +426,8 @@ class Comparison:
         frame = self.to_frame()
         if not self.errors:
             frame = frame.drop(columns="error")
+        if frame["aligned_on"].nunique() < 2:  # the same for all methods
+            frame = frame.drop(columns="aligned_on")
         shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
         shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f", "aligned_on": ".0f"}
         columns = []

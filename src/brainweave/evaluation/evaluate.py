@@ -262,13 +262,15 @@ def between_subject_matching(
     ----------
     aligner, study, y : various
         As in :func:`score_alignment`.
-    window, step, enough : int, int, float
+    window, step : int
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
     standardize : bool or "auto", default="auto"
         Whether features are standardised over time, so that all weigh the same. "auto":
         not those of ``GDM(scale="agreement")``, whose spread is how much subjects agree
         on them; those of all other aligners.
+    enough : float, default=0.5
+        As in :func:`brainweave.time_segment_matching`.
     groups : sequence, optional
         Group of each subject; subjects are then compared with other groups alone.
     **design : various
@@ -311,11 +313,13 @@ def between_subject_reconstruction(
 
     Parameters
     ----------
-    aligner, study, y, groups : various
+    aligner, study, y : various
         As in :func:`between_subject_matching`.
     score : {"correlation", "r2"}, default="correlation"
         As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
         over its voxels that vary.
+    groups : sequence, optional
+        As in :func:`between_subject_matching`.
     **design : various
         The options `halves` to `progress` of :func:`score_alignment`.
 

@@ -16,7 +16,9 @@ from brainweave.evaluation.metrics import (
     averages_of_others,
     centred,
     column_correlations,
-    on_clock,
+    on_timeline,
+    row_means,
+    seen_by_both,
     zscored,
 )
 
@@ -76,7 +78,7 @@ def inter_subject_correlation(
            [1., 1.]])
     """
     owner = "inter_subject_correlation"
-    features, _ = on_clock(shared, ids, _preparing(standardize), owner=owner)
+    features, _ = on_timeline(shared, ids, _preparing(standardize), owner=owner)
     if window is None:
         return _correlations(features, pairwise)
     n = len(features[0])
@@ -121,16 +123,13 @@ def inter_subject_functional_connectivity(
     (3, 2, 2)
     """
     owner = "inter_subject_functional_connectivity"
-    features, _ = on_clock(shared, ids, _preparing(standardize), owner=owner)
+    features, _ = on_timeline(shared, ids, _preparing(standardize), owner=owner)
     found = []
     for a, b in _compared(features, pairwise):
-        both = ~np.isnan(a[:, 0] + b[:, 0])
-        crossed = zscored(a[both]).T @ zscored(b[both]) / max(both.sum(), 1)
-        known = (
-            ~np.isnan(column_correlations(a, a)),
-            ~np.isnan(column_correlations(b, b)),
-        )
-        crossed[~np.outer(*known)] = np.nan
+        both = seen_by_both(a, b)
+        za, zb = zscored(a[both]), zscored(b[both])
+        crossed = za.T @ zb / max(len(za), 1)
+        crossed[~np.outer(za.any(axis=0), zb.any(axis=0))] = np.nan  # constant features
         found.append((crossed + crossed.T) / 2)
     return np.array(found)
 
@@ -190,7 +189,7 @@ def isc_test(
 
     Parameters
     ----------
-    shared, ids, pairwise, standardize : various
+    shared, ids : various
         As in :func:`inter_subject_correlation`.
     null : {"sign-flip", "phase", "shift", "bootstrap"}, default="sign-flip"
         What is drawn, alike for all features of a subject. The first three make
@@ -202,6 +201,8 @@ def isc_test(
     groups : sequence, optional
         Group of each subject, two in all: their membership is permuted, and `null` is
         not used.
+    pairwise, standardize : bool
+        As in :func:`inter_subject_correlation`.
     n_draws : int, default=1000
         Number of draws; no p is below 1 / (1 + n_draws).
     random_state : int, RandomState or None
@@ -233,7 +234,7 @@ def isc_test(
     """
     check_int("n_draws", n_draws, minimum=1, owner="isc_test")
     check_option("null", null, NULLS, owner="isc_test")
-    features, _ = on_clock(shared, ids, _preparing(standardize), owner="isc_test")
+    features, _ = on_timeline(shared, ids, _preparing(standardize), owner="isc_test")
     rng, n = check_random_state(random_state), len(features)
     if groups is not None:
         draw, how = _membership(features, groups, pairwise), "permuted groups"
@@ -283,9 +284,7 @@ def _correlations(features: list[Matrix], pairwise: bool) -> Matrix:
 
 
 def _mean(correlations: Matrix) -> Matrix:
-    known = ~np.isnan(correlations)
-    total = np.where(known, correlations, 0).sum(axis=0)
-    return np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
+    return row_means(correlations.T)
 
 
 # -- draws: functions of a generator, or of None for what was observed -----------------

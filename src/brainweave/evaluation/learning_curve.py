@@ -196,7 +196,7 @@ def _with_part(
     fold: AlignedFold, aligner: Any, split: SplitStudy, amount: float, unit: str
 ) -> tuple[AlignedFold, list[int]]:
     """Return a fold whose left-out people joined with a part, and sizes of parts."""
-    half = split.splits[fold.half]
+    half = split.splits[fold.half].for_aligner(aligner)
     aligning = [half.aligning.subjects[i] for i in fold.test]
     if amount == 1:
         return fold, [s.n_samples for s in aligning]

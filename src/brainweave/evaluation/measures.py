@@ -4,7 +4,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -32,19 +32,20 @@ from brainweave.evaluation.classifiers import (
     prepare_tasks,
     run_task,
 )
-from brainweave.evaluation.clock import common_clock, refuse_strangers
 from brainweave.evaluation.metrics import (
     average_seen,
     centred,
     column_correlations,
-    placed,
+    mean_chance,
     reconstruction_score,
     row_means,
+    seen_by_both,
     segment_hits,
     zscored,
 )
 from brainweave.evaluation.permutation import LabelOrders
 from brainweave.evaluation.splits import SplitStudy
+from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.study.study import Study
 
 
@@ -259,12 +260,7 @@ class _SubjectBySubject:
                 f"groups has {len(self.groups)} entries for {split.n_subjects} "
                 "subjects. Give one per subject."
             )
-        seen = []
-        for part in split.splits:
-            places, n_places, _ = _clock_of(part.scored)
-            seen.append(np.zeros((split.n_subjects, n_places), bool))
-            for own, rows in zip(seen[-1], places, strict=True):
-                own[rows[rows >= 0]] = True
+        seen = [study_timeline(part.scored).seen for part in split.splits]
         whole = split.splits[0].scored
         ids = [s.stimuli if s.stimuli is not None else [0] for s in whole]
         refuse_strangers(np.concatenate(seen, axis=1), ids, whole.ids)
@@ -275,38 +271,34 @@ class _SubjectBySubject:
         """Score the left-out subjects of each fold."""
         for fold in batch:
             with context.clock("score"):
-                scored = split.splits[fold.half].scored
-                compare = _Comparison(self, fold, scored)
+                compare = _Comparison(self, fold, split.splits[fold.half].scored)
                 found = map_subjects(compare, fold.test, n_jobs=context.n_jobs)
-            means = [None if f.values is None else _mean(f.values) for f in found]
+            means = [_mean(f.values) for f in found]
             known = [mean for mean in means if mean is not None]
-            chances = [f.chance for f in found if f.values is not None]
-            same = len(set(chances)) < 2  # without rounding
+            chance = mean_chance([f.chance for f in found])
             record = {
                 "score": float(np.mean(known)) if known else None,
                 "subject_scores": means,
-                "chance": (chances[0] if same else float(np.mean(chances)))
-                if chances
-                else None,
+                "chance": None if np.isnan(chance) else chance,
                 "n_test": max(f.n_samples for f in found),
                 "n_samples": [f.n_samples for f in found],
                 "common": [f.common for f in found],
                 **self._told(fold.aligner),
             }
-            if all(np.ndim(f.values) for f in found) and self.keeps_values:
+            if self.keeps_values and all(np.ndim(f.values) for f in found):
                 record["voxel_scores"] = [f.values for f in found]
             yield fold, record
 
-    def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
-        """Return what is done to the features that an aligner made."""
-        return to_numpy
+    def _prepare(self, features: Any, aligner: Any) -> Matrix:
+        """Return the features that an aligner made as they are compared."""
+        return to_numpy(features)
 
     def _told(self, aligner: Any) -> dict[str, Any]:
         """Return what a record tells in addition."""
         return {}
 
     def _score(
-        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+        self, own: Matrix, others: Matrix, films: Codes, predict: Any
     ) -> tuple[Any, float]:
         """Return a score, or one per voxel, and chance.
 
@@ -322,17 +314,8 @@ def _mean(values: Any) -> float | None:
     return float(np.mean(known)) if known.size else None
 
 
-def _clock_of(scored: Study) -> tuple[list[Codes], int, Codes | None]:
-    """Return the places of samples on a common clock, its length, and its films."""
-    clock = common_clock(scored)
-    if clock is not None:
-        return clock.places, clock.films.size, clock.films
-    n = scored.subjects[0].n_samples
-    return [np.arange(n)] * len(scored), n, None
-
-
 class _Compared(NamedTuple):
-    """One left-out subject: scores (None without any), chance, and samples behind."""
+    """One left-out subject: scores (NaN without any), chance, and samples behind."""
 
     values: Any
     chance: float
@@ -347,57 +330,51 @@ class _Comparison:
         self, measure: _SubjectBySubject, fold: AlignedFold, scored: Study
     ) -> None:
         self.measure, self.fold, self.scored = measure, fold, scored
-        self.places, self.n_places, self.films = _clock_of(scored)
-        prepare = measure._preparing(fold.aligner)
-        self.features = {}
-        for i in (*fold.train, *fold.test):
-            own = prepare(fold.features[i])
-            if self.films is not None:
-                own = placed(own, self.places[i], self.n_places)
-            self.features[i] = own
-        self.averages: dict[tuple[int, ...], Matrix] = {}
-        for i in fold.test:
-            if who := self._others(i):
-                trained = [self.features[j] for j in who]
-                self.averages.setdefault(who, average_seen(trained))
-
-    def _others(self, i: int) -> tuple[int, ...]:
-        groups = self.measure.groups
-        if groups is None:
-            return tuple(self.fold.train)
-        return tuple(j for j in self.fold.train if groups[j] != groups[i])
+        self.line = study_timeline(scored)
+        self.features = {
+            i: self.line.place(measure._prepare(fold.features[i], fold.aligner), i)
+            for i in (*fold.train, *fold.test)
+        }
+        groups = measure.groups
+        self.others = {
+            i: tuple(j for j in fold.train if not groups or groups[j] != groups[i])
+            for i in fold.test
+        }
+        self.averages = {
+            who: average_seen([self.features[j] for j in who])
+            for who in set(self.others.values())
+            if who
+        }
 
     def __call__(self, i: int) -> _Compared:
-        subject, who = self.scored.subjects[i], self._others(i)
-        own, took_part = self.features[i], subject.aligned
-        if took_part is not None and np.any(took_part):
-            own = own.copy()
-            rows = self.places[i][np.asarray(took_part, bool)]
+        subject, who, places = (
+            self.scored.subjects[i],
+            self.others[i],
+            self.line.places[i],
+        )
+        own, common = self.features[i], [0] * len(self.scored)
+        if subject.aligned is not None:
+            own, rows = own.copy(), places[np.asarray(subject.aligned, bool)]
             own[rows[rows >= 0]] = np.nan
-        seen, common = ~np.isnan(own[:, 0]), [0] * len(self.scored)
         for j in who:
-            common[j] = int((seen & ~np.isnan(self.features[j][:, 0])).sum())
-        n = 0
-        if who:
-            others = self.averages[who]
-            both = seen & ~np.isnan(others[:, 0])
-            n = int(both.sum())
-        if n < self.measure.least:
-            return _Compared(None, np.nan, n, common)
+            common[j] = int(seen_by_both(own, self.features[j]).sum())
+        if not any(common):
+            return _Compared(np.nan, np.nan, 0, common)
+        others = self.averages[who]
+        both = seen_by_both(own, others)
+        if both.sum() < self.measure.least:
+            return _Compared(np.nan, np.nan, int(both.sum()), common)
 
         def predict() -> tuple[Matrix, Matrix]:
-            fitted, samples = self.fold.maps[i], to_numpy(subject.samples)
-            if both.all() and self.films is None:
-                return samples, fitted.inverse_transform(others)
-            row_of = np.zeros(self.n_places, np.intp)
-            known = self.places[i] >= 0
-            row_of[self.places[i][known]] = np.flatnonzero(known)
-            return samples[row_of[both]], fitted.inverse_transform(others[both])
+            row_of = np.zeros(both.size, np.intp)
+            known = places >= 0
+            row_of[places[known]] = np.flatnonzero(known)
+            truth = to_numpy(subject.samples)[row_of[both]]
+            return truth, self.fold.maps[i].inverse_transform(others[both])
 
-        values, chance = self.measure._score(own, others, self.films, predict)
-        if _mean(values) is None:
-            values = None
-        return _Compared(values, chance, n, common)
+        values, chance = self.measure._score(own, others, self.line.films, predict)
+        known = _mean(values) is not None
+        return _Compared(values, chance if known else np.nan, int(both.sum()), common)
 
 
 class Matching(_SubjectBySubject):
@@ -424,25 +401,25 @@ class Matching(_SubjectBySubject):
         self.enough = check_fraction("enough", enough, owner="Matching")
         self.groups = None if groups is None else list(groups)
 
-    def standardizes(self, aligner: Any) -> bool:
+    def _standardizes(self, aligner: Any) -> bool:
         """Whether all features of an aligner weigh the same."""
         if isinstance(self.standardize, bool):
             return self.standardize
         return not getattr(aligner, "_features_are_weighed", False)
 
-    def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
-        prepare = zscored if self.standardizes(aligner) else centred
-        return lambda features: prepare(to_numpy(features))
+    def _prepare(self, features: Any, aligner: Any) -> Matrix:
+        prepare = zscored if self._standardizes(aligner) else centred
+        return prepare(to_numpy(features))
 
     def _told(self, aligner: Any) -> dict[str, Any]:
-        return {"standardized": self.standardizes(aligner)}
+        return {"standardized": self._standardizes(aligner)}
 
     def _score(
-        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+        self, own: Matrix, others: Matrix, films: Codes, predict: Any
     ) -> tuple[Any, float]:
         how: Any = {"window": self.window, "step": self.step, "enough": self.enough}
-        hits, chances = segment_hits(own, others, films=films, **how)
-        score, chance = row_means(np.array([hits, chances]))
+        found = segment_hits(own, others, films=films, **how)
+        score, chance = row_means(np.array(found))
         return float(score), float(chance)
 
 
@@ -464,7 +441,7 @@ class Reconstruction(_SubjectBySubject):
         self.groups = None if groups is None else list(groups)
 
     def _score(
-        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+        self, own: Matrix, others: Matrix, films: Codes, predict: Any
     ) -> tuple[Any, float]:
         return reconstruction_score(*predict(), score=self.score), 0.0
 
@@ -481,11 +458,11 @@ class Correlation(_SubjectBySubject):
     def __init__(self, groups: Sequence[Any] | None = None) -> None:
         self.groups = None if groups is None else list(groups)
 
-    def _preparing(self, aligner: Any) -> Callable[[Any], Matrix]:
-        return lambda features: zscored(to_numpy(features))
+    def _prepare(self, features: Any, aligner: Any) -> Matrix:
+        return zscored(to_numpy(features))
 
     def _score(
-        self, own: Matrix, others: Matrix, films: Codes | None, predict: Any
+        self, own: Matrix, others: Matrix, films: Codes, predict: Any
     ) -> tuple[Any, float]:
         return column_correlations(own, others), 0.0
 

@@ -16,7 +16,7 @@ from brainweave._core.validation import (
     check_list_of_subjects,
     check_option,
 )
-from brainweave.evaluation.clock import film_clock, refuse_strangers
+from brainweave.evaluation.timeline import Timeline, refuse_strangers, timeline
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def time_segment_matching(
         Features of each subject.
     ids : list of array-like, optional
         Stimulus id of each sample of each subject, its time in the film, by which
-        samples correspond: whole numbers, or texts that end in one ("film:12"). By
-        default rows correspond.
+        samples correspond: moments ("film@12.5") or numbers; other texts come in the
+        order in which they first appear. By default rows correspond.
     window : int, default=9
         Samples per segment.
     step : int, default=1
@@ -126,44 +126,30 @@ def time_segment_matching(
     (1.0, [100, 70, 60, 100])
     """
     prepare = zscored if standardize else centred
-    features, films = on_clock(shared, ids, prepare, owner="time_segment_matching")
+    features, films = on_timeline(shared, ids, prepare, owner="time_segment_matching")
     others = averages_of_others(features)
     how: Any = {"window": window, "step": step, "enough": enough, "films": films}
     found = [segment_hits(*pair, **how) for pair in zip(features, others, strict=True)]
-    matched = np.array([hits for hits, _ in found])
+    matched, chances = np.array(found).transpose(1, 0, 2)
     return SegmentMatching(
         scores=row_means(matched),
-        chance=_mean_chance([chances for _, chances in found]),
+        chance=mean_chance(row_means(chances)),
         n_segments=matched.shape[1],
         window=window,
         standardized=bool(standardize),
         matched=matched,
-        n_samples=_counted_samples(features, others),
+        n_samples=np.array(
+            [seen_by_both(*p).sum() for p in zip(features, others, strict=True)]
+        ),
     )
 
 
-def segment_chance(n_samples: int, *, window: int, step: int) -> float:
-    """Return how often guessing is right, among segments that do not overlap."""
-    starts = _segment_starts(n_samples, window, step)
-    apart = np.abs(starts[:, None] - starts[None, :]) >= window
-    return float(np.mean(1 / (1 + apart.sum(axis=1))))
-
-
-def _mean_chance(chances: list[Matrix]) -> float:
-    """Return the mean over subjects of the chance of their segments that count."""
-    means = row_means(np.array(chances))
-    known = means[~np.isnan(means)]
-    # the same for all, without rounding
-    return float(known[0] if (known == known[:1]).all() else known.mean())
-
-
-def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> float:
-    """Return the share of a subject's segments that match the same one of the others.
-
-    As in :func:`time_segment_matching`, with the average of the others given.
-    """
-    a, b = _time_locked([own, others], owner="match_segments")
-    return float(np.mean(segment_hits(a, b, window=window, step=step)[0]))
+def mean_chance(chances: Any) -> float:
+    """Return the mean of what is known; without rounding where all are the same."""
+    known = np.asarray(chances, np.float64)
+    known = known[~np.isnan(known)]
+    same = known.size and (known == known[0]).all()
+    return float(known[0] if same else np.mean(known) if known.size else np.nan)
 
 
 def segment_hits(
@@ -173,7 +159,7 @@ def segment_hits(
     window: int,
     step: int,
     enough: float = 0.5,
-    films: Codes | None = None,
+    films: Codes,
 ) -> tuple[Matrix, Matrix]:
     """Return which segments match, and the chance of each; NaN where one cannot count.
 
@@ -185,7 +171,7 @@ def segment_hits(
     at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
     seen_own, seen_others = (~np.isnan(x[:, 0]) for x in (own, others))
-    if seen_own.all() and seen_others.all() and films is None:
+    if seen_own.all() and seen_others.all() and (films == films[0]).all():
         correlation = _segment_correlations(own, others, window)[at]
         comparable, counts = ~overlap, np.ones(len(starts), bool)
     else:
@@ -193,9 +179,8 @@ def segment_hits(
             own, others, seen_own, seen_others, window
         )
         correlation, both = correlation[at], common[at] >= max(enough * window, 1)
-        if films is not None:
-            whole = films[starts] == films[starts + window - 1]
-            both &= np.outer(whole, whole)
+        whole = films[starts] == films[starts + window - 1]
+        both &= np.outer(whole, whole)
         comparable = both & ~overlap
         counts = np.diag(both) & comparable.any(axis=1)
     best = np.where(comparable, correlation, -np.inf).max(axis=1)
@@ -312,101 +297,70 @@ def reconstruction_score(
     return np.asarray(1 - rest / whole)
 
 
-def _time_locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
-    """Return the subjects' features as float64, refusing unequal numbers of samples."""
-    arrays = _checked(shared, owner=owner)
-    for i, array in enumerate(arrays):
-        if len(array) != len(arrays[0]):
-            raise InputError(
-                f"{owner} compares samples x features row by row: subject {i} has "
-                f"shape {array.shape}, subject 0 has {arrays[0].shape}. Use the same "
-                "stimuli for all, or give the ids of the samples."
-            )
-    return arrays
-
-
-def _checked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
-    """Return the subjects' features as float64, refusing other features than others."""
-    entries = check_list_of_subjects(shared, owner=owner)
-    arrays = [to_numpy(s).astype(np.float64) for s in entries]
-    first = arrays[0].shape
-    for i, array in enumerate(arrays):
-        if array.ndim != 2 or array.shape[1:] != first[1:]:
-            raise InputError(
-                f"{owner} compares samples x features row by row: subject {i} has "
-                f"shape {array.shape}, subject 0 has {first}."
-            )
-        if not np.isfinite(array).all():
-            raise InputError(f"Subject {i} has NaN or infinite features.")
-    return arrays
-
-
-def on_clock(
+def on_timeline(
     shared: Sequence[Any],
     ids: Sequence[Any] | None,
     prepare: Callable[[Matrix], Matrix],
     *,
     owner: str,
-) -> tuple[list[Matrix], Codes | None]:
-    """Return prepared features on a common clock, rows of NaN unseen, and its films.
+) -> tuple[list[Matrix], Codes]:
+    """Return prepared features on one timeline, rows of NaN unseen, and its films."""
+    arrays = [
+        to_numpy(x).astype(np.float64)
+        for x in check_list_of_subjects(shared, owner=owner)
+    ]
+    first = arrays[0].shape
+    for i, array in enumerate(arrays):
+        shape = array.shape
+        if (
+            array.ndim != 2
+            or shape[1:] != first[1:]
+            or (ids is None and shape != first)
+        ):
+            raise InputError(
+                f"{owner} compares samples x features row by row: subject {i} has "
+                f"shape {shape}, subject 0 has {first}. Use the same stimuli for all, "
+                "or give the ids of the samples."
+            )
+        if not np.isfinite(array).all():
+            raise InputError(f"Subject {i} has NaN or infinite features.")
+    line = Timeline.of_rows(len(arrays), len(arrays[0]))
+    if ids is not None:
+        listed = [as_label_list(own, f"ids[{i}]") for i, own in enumerate(ids)]
+        if [len(own) for own in listed] != [len(x) for x in arrays]:
+            raise InputError(
+                f"ids of {owner} must have one id per sample of each subject: "
+                f"{[len(x) for x in arrays]}; got {[len(own) for own in listed]}."
+            )
+        if any(own != listed[0] for own in listed):
+            names = [str(i) for i in range(len(arrays))]
+            line = timeline(listed, names)
+            refuse_strangers(line.seen, listed, names)
+    return [line.place(prepare(x), i) for i, x in enumerate(arrays)], line.films
 
-    No films, and no such rows, where all subjects have the same ids, or none are given.
-    """
-    if ids is None:
-        return [prepare(x) for x in _time_locked(shared, owner=owner)], None
-    arrays = _checked(shared, owner=owner)
-    listed = [as_label_list(own, f"ids[{i}]") for i, own in enumerate(ids)]
-    if [len(own) for own in listed] != [len(x) for x in arrays]:
-        raise InputError(
-            f"ids of {owner} must have one id per sample of each subject: "
-            f"{[len(x) for x in arrays]}; got {[len(own) for own in listed]}."
-        )
-    prepared = [prepare(x) for x in arrays]
-    if all(own == listed[0] for own in listed):
-        return prepared, None
-    names = [str(i) for i in range(len(arrays))]
-    clock = film_clock(listed, names)
-    refuse_strangers(clock.seen, listed, names)
-    pairs = zip(prepared, clock.places, strict=True)
-    return [placed(x, own, clock.films.size) for x, own in pairs], clock.films
 
-
-def placed(x: Matrix, places: Codes, n_places: int) -> Matrix:
-    """Put rows at their places among rows of NaN."""
-    out = np.full((n_places, x.shape[1]), np.nan)
-    out[places[places >= 0]] = x[places >= 0]
-    return out
+def seen_by_both(a: Matrix, b: Matrix) -> Any:
+    """Mark the rows that neither lacks."""
+    return ~np.isnan(a[:, :1] + b[:, :1]).any(axis=1)
 
 
 def average_seen(arrays: Sequence[Matrix]) -> Matrix:
     """Average rows over those who saw them; NaN where nobody did."""
-    mean = np.asarray(np.mean(arrays, axis=0))
-    if not np.isnan(mean).any():
-        return mean
-    seen = [~np.isnan(x[:, :1]) for x in arrays]
+    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
     total = np.sum([np.nan_to_num(x) for x in arrays], axis=0)
-    count = np.sum(seen, axis=0)
-    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    return np.asarray(np.where(seen > 0, total / np.maximum(seen, 1), np.nan))
 
 
 def averages_of_others(arrays: Sequence[Matrix]) -> list[Matrix]:
-    """Return, for each subject, the average (or, if all saw all, sum) of the others."""
+    """Return, for each subject, the average of the others who saw a row."""
     filled = [np.nan_to_num(x) for x in arrays]
-    total = np.sum(filled, axis=0)
-    seen = np.array([~np.isnan(x[:, 0]) for x in arrays])
-    if seen.all():
-        return [total - own for own in filled]
-    found = []
-    for own, known in zip(filled, seen, strict=True):
-        count = (seen.sum(axis=0) - known)[:, None]
-        average = (total - own) / np.maximum(count, 1)
-        found.append(np.where(count > 0, average, np.nan))
-    return found
-
-
-def _counted_samples(features: list[Matrix], others: list[Matrix]) -> Codes:
-    both = (~np.isnan(a + b).any(axis=1) for a, b in zip(features, others, strict=True))
-    return np.array([rows.sum() for rows in both], np.intp)
+    known = [~np.isnan(x[:, :1]) for x in arrays]
+    total, seen = np.sum(filled, axis=0), np.sum(known, axis=0)
+    counts = [seen - own for own in known]
+    return [
+        np.where(n > 0, (total - own) / np.maximum(n, 1), np.nan)
+        for own, n in zip(filled, counts, strict=True)
+    ]
 
 
 def row_means(values: Matrix) -> Matrix:
@@ -442,7 +396,7 @@ def column_correlations(a: Matrix, b: Matrix) -> Matrix:
 
     NaN where one of them does not vary.
     """
-    both = ~np.isnan(a[:, 0] + b[:, 0]) if a.shape[1] else np.zeros(len(a), bool)
+    both = seen_by_both(a, b)
     if not both.all():
         a, b = a[both], b[both]
     if len(a) < 2:

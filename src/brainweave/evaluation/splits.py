@@ -31,7 +31,7 @@ from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel
 from brainweave.basis.signatures import same_samples, sample_signatures
 from brainweave.basis.voxels import SampleProducts
-from brainweave.evaluation.clock import film_clock
+from brainweave.evaluation.timeline import refuse_strangers, timeline
 from brainweave.study.provenance import scaled_within
 from brainweave.study.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
@@ -610,13 +610,14 @@ def _halves_of_clock(
     known = all(s.stimuli is not None for s in study)
     if halves == "film" and not known:
         raise InputError(
-            "halves='film' needs stimulus ids that name films, such as 'film:12', for "
+            "halves='film' needs stimulus ids that name films, such as 'film@12', for "
             "the samples of all subjects."
         )
     ids: list[Any] = [np.arange(s.n_samples) for s in study]
     if known and (_differ(study) or halves == "film"):
         ids = [np.asarray(s.stimuli, object) for s in study]
-    clock = film_clock([own.tolist() for own in ids], study.ids)
+    clock = timeline([own.tolist() for own in ids], study.ids)
+    refuse_strangers(clock.seen, ids, study.ids)
     at = np.arange(clock.films.size)
     if halves == "film":
         if len(clock.names) < 2:

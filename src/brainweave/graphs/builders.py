@@ -10,6 +10,7 @@ of all subjects, one subject after the other.
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -231,6 +232,10 @@ class Graph(Stored):
 
     def subject_groups(self) -> list[list[int]]:
         """List the groups of subjects that no edge, direct or indirect, joins."""
+        return self._subject_groups
+
+    @cached_property
+    def _subject_groups(self) -> list[list[int]]:
         n_subjects = len(self.lengths)
         n_parts, part = self.connected_components()
         where = np.repeat(np.arange(n_subjects), self.lengths)
@@ -440,6 +445,13 @@ def time_graph(ids: Sequence[Any], *, balance: str = "none") -> Graph:
     -------
     Graph
         One group per id.
+
+    Examples
+    --------
+    >>> graph = time_graph([["scene 1", "scene 2"], ["scene 2", "scene 3"]])
+    >>> graph.to_sparse().toarray()[:2, 2:]  # between the two subjects
+    array([[0., 0.],
+           [1., 0.]])
     """
     encoded = _encode(ids)
     return _group_graph(encoded, np.eye(len(encoded.names)), balance)
@@ -465,6 +477,14 @@ def affinity_graph(
     -------
     Graph
         One group per label, with these weights.
+
+    Examples
+    --------
+    >>> similarity = [[1.0, 0.5, -1.0], [0.5, 1.0, -1.0], [-1.0, -1.0, 1.0]]
+    >>> graph = affinity_graph([["cat", "dog"], ["house", "cat"]], similarity)
+    >>> graph.to_sparse().toarray()[:2, 2:]  # between the two subjects
+    array([[-1. ,  1. ],
+           [-1. ,  0.5]])
     """
     encoded = _encode(groups)
     names = list(encoded.names)
@@ -616,6 +636,14 @@ def neighbor_graph(
     -------
     Graph
         A sparse matrix: 1 where either sample is among the nearest of the other.
+
+    Examples
+    --------
+    >>> ratings = [[[1.0], [5.0]], [[4.8], [1.1], [9.0]]]
+    >>> graph = neighbor_graph(ratings, n_neighbors=1)
+    >>> graph.to_sparse().toarray()[:2, 2:].astype(int)  # between the two subjects
+    array([[0, 1, 0],
+           [1, 0, 1]])
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -660,6 +688,12 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     -------
     Graph
         With this matrix.
+
+    Examples
+    --------
+    >>> graph = matrix_graph([[0, 0, 1], [0, 0, -1], [1, -1, 0]], lengths=[2, 1])
+    >>> graph.lengths
+    (2, 1)
     """
     if scipy.sparse.issparse(matrix):
         matrix = scipy.sparse.csr_array(matrix)

@@ -21,6 +21,7 @@ from brainweave._core.stored import Stored
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import AlignmentCheck, graph_fit
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.basis.basis import Spectrum, SubjectBasis
 from brainweave.basis.kernels import NAMES, Kernel, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
@@ -55,6 +56,15 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     -------
     type
         The same class.
+
+    Examples
+    --------
+    >>> from brainweave import NoAlignment
+    >>> @register_aligner
+    ... class Unaligned(NoAlignment):
+    ...     pass
+    >>> Unaligned.__name__
+    'Unaligned'
     """
     if not (isinstance(aligner, type) and issubclass(aligner, BaseAligner)):
         raise TypeError(f"register_aligner takes an aligner class, got {aligner!r}.")
@@ -74,6 +84,10 @@ def _find_aligner(name: Any) -> type[BaseAligner] | None:
         is_aligner = isinstance(found, type) and issubclass(found, BaseAligner)
         if is_aligner and found.__module__.startswith(aligners.__name__):
             return found
+    if name not in _REGISTERED:  # an installed package may offer it
+        for point in plugins().values():
+            if point.attr == name:
+                return load_plugin(point)
     return _REGISTERED.get(str(name))
 
 
@@ -327,6 +341,15 @@ def save(
     --------
     load : The way back.
     describe : What is in a file, and how it was made.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, load, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=40, random_state=0)
+    >>> gdm = GDM(n_components=3).fit(study)
+    >>> path = save(gdm, "model.safetensors")
+    >>> load(path)
+    GDM(n_components=3)
     """
     if not isinstance(model, (BaseAligner, SubjectMap)):
         raise TypeError(
@@ -371,6 +394,16 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     ------
     ModelFileError
         If the file is damaged, cut off, foreign, or newer than this brainweave.
+
+    Examples
+    --------
+    >>> from brainweave import SRM, save, simulate_study
+    >>> film = simulate_study(n_subjects=3, design="movie", n_voxels=40, random_state=0)
+    >>> srm = SRM(n_components=5, random_state=0).fit(film)
+    >>> path = save(srm, "model.safetensors")
+    >>> newcomer = load(path).fit_new_subject(film[0].data())
+    >>> newcomer.n_components
+    5
     """
     file = read_container(Path(path), kind=MODEL, verify=verify)
     with file.reading() as document:
@@ -415,6 +448,14 @@ def save_basis(
     -------
     Path
         The file.
+
+    Examples
+    --------
+    >>> from brainweave import SubjectBasis, simulate_study
+    >>> subject = simulate_study(n_subjects=3, n_voxels=40, random_state=0)[0]
+    >>> basis = SubjectBasis(subject.data())
+    >>> save_basis(basis, "sub-01.safetensors", subject=subject).name
+    'sub-01.safetensors'
     """
     if not isinstance(basis, SubjectBasis):
         raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
@@ -440,6 +481,17 @@ def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis
     StoredBasis
         A basis with the ``id``, ``labels``, ``runs``, ``stimuli`` and ``space`` that
         were stored, so that ``GDM().fit(bases)`` needs nothing else.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, SubjectBasis, save_basis, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=40, random_state=0)
+    >>> paths = [
+    ...     save_basis(SubjectBasis(s.data()), f"sub-{s.id}.safetensors", subject=s)
+    ...     for s in study
+    ... ]
+    >>> GDM(n_components=3).fit([load_basis(path) for path in paths]).ids_
+    ['01', '02', '03']
     """
     file = read_container(Path(path), kind=BASIS, verify=verify)
     with file.reading() as document:
@@ -465,6 +517,14 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, An
         With ``kind`` ("model" or "basis"), ``brainweave`` (the version that wrote the
         file), ``what`` (one line), ``facts`` (parameters and learned numbers),
         ``provenance`` (how it was made) and ``n_bytes`` (the size of the file).
+
+    Examples
+    --------
+    >>> from brainweave import GDM, save, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=40, random_state=0)
+    >>> path = save(GDM(n_components=3).fit(study), "model.safetensors")
+    >>> describe(path)["what"]
+    'GDM of 3 subjects with 40 voxels, 3 shared features, linear kernel'
     """
     path = Path(path)
     file = read_container(path, verify=verify)

@@ -5,7 +5,9 @@ axes: ``plot_accuracy(results).figure.savefig("a.svg")``. Matplotlib is imported
 the first is drawn.
 """
 
+from brainweave.plotting.films import plot_coverage, plot_time_courses
 from brainweave.plotting.model import (
+    plot_brain,
     plot_eigenvalues,
     plot_energy,
     plot_feature_map,
@@ -22,11 +24,14 @@ from brainweave.plotting.style import palette
 __all__ = [
     "palette",
     "plot_accuracy",
+    "plot_brain",
     "plot_confusion",
+    "plot_coverage",
     "plot_eigenvalues",
     "plot_energy",
     "plot_feature_map",
     "plot_learning_curve",
     "plot_sequences",
     "plot_shared_space",
+    "plot_time_courses",
 ]

@@ -32,6 +32,14 @@ def plot_eigenvalues(model: Any, *, axes: "Axes | None" = None) -> "Axes":
     Axes
         Filled dots are features that gain from the graph, as those of noise do too;
         open ones gain nothing and have arbitrary directions. Numbered from 0.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> axes = plot_eigenvalues(GDM(n_components=3).fit(study))
+    >>> axes.get_xlabel()
+    'shared feature'
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -79,6 +87,14 @@ def plot_energy(
     -------
     Axes
         The dot on each curve is the number of components that the energy keeps.
+
+    Examples
+    --------
+    >>> from brainweave import PaperGDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> axes = plot_energy(PaperGDM(3, energy=0.8).fit(study), names=study.ids)
+    >>> axes.get_ylabel()
+    'cumulative singular values'
     """
     bases = getattr(model, "bases_", model)
     if not isinstance(bases, (list, tuple)):
@@ -136,6 +152,16 @@ def plot_shared_space(
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> aligning, other = study.split_halves()
+    >>> shared = GDM(n_components=3).fit(aligning).transform(other)
+    >>> axes = plot_shared_space(shared, [subject.labels for subject in other])
+    >>> axes.get_xlabel()
+    'shared feature 0'
     """
     if color_by not in ("label", "subject"):
         raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
@@ -173,7 +199,6 @@ def plot_shared_space(
 # What nilearn's glass brain covers, in mm (the MNI152 template, and a little room).
 _GLASS_LOW = np.array([-80.0, -115.0, -75.0])
 _GLASS_HIGH = np.array([80.0, 80.0, 95.0])
-_FSAVERAGE5 = 10242  # vertices of a hemisphere
 
 
 def plot_feature_map(
@@ -187,7 +212,7 @@ def plot_feature_map(
     """Plot the pattern of one shared feature on a subject's brain.
 
     Volumes within the MNI template are shown as a glass brain, others as three cuts;
-    surfaces on fsaverage5 as hemispheres.
+    surfaces of fsaverage or fsLR-32k as inflated hemispheres.
 
     Parameters
     ----------
@@ -206,14 +231,58 @@ def plot_feature_map(
     -------
     nilearn display or Figure
         What nilearn returns: a display for volumes, a figure for surfaces.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
+    >>> gdm = GDM(n_components=3).fit(study)
+    >>> display = plot_feature_map(gdm.maps_[0], component=0, title="shared feature 0")
+    >>> display.savefig("feature.png")
+    """
+    image = subject_map.to_image(component)
+    how: Any = {"title": title, "limit": limit, "colorbar": colorbar}
+    return plot_brain(image, subject_map.space, **how)
+
+
+def plot_brain(
+    image: Any,
+    space: Any = None,
+    *,
+    title: str | None = None,
+    limit: float | None = None,
+    colorbar: bool = True,
+    views: Sequence[str] = ("lateral",),
+    mesh: Any = "auto",
+) -> Any:
+    """Plot a map on the brain: a glass brain, cuts, or inflated surfaces.
+
+    Parameters
+    ----------
+    image : image
+        What ``to_image`` of a space, a map or an :class:`InformationMap` gives.
+    space : object, optional
+        The space it is of, for hemispheres that do not name themselves.
+    title, limit, colorbar : various
+        As in :func:`plot_feature_map`.
+    views : sequence of str, default=("lateral",)
+        From where surfaces are seen, a row for each.
+    mesh : str, mesh or mapping, default="auto"
+        What surfaces are drawn on; "auto" takes the inflated fsaverage or fsLR-32k.
+        Else as ``mesh`` of :class:`brainweave.Searchlight`.
+
+    Returns
+    -------
+    nilearn display or Figure
+        What nilearn returns: a display for volumes, a figure for surfaces.
     """
     import matplotlib.pyplot as plt
     from nilearn import plotting
 
-    image = subject_map.to_image(component)
     options: dict[str, Any] = {"cmap": "RdBu_r", "title": title}
-    if not hasattr(image, "affine") or len(image.shape) != 3:
-        return _plot_surfaces(image, subject_map.space, limit, colorbar, **options)
+    sides = _hemispheres(image, space)
+    if sides:
+        return _plot_surfaces(sides, limit, colorbar, views, mesh, **options)
     limit = limit or _largest(image.dataobj)
     options |= {"vmin": -limit, "vmax": limit, "colorbar": colorbar}
     options["figure"] = plt.figure(figsize=(6.6, 2.4))
@@ -236,48 +305,93 @@ def _largest(values: Any) -> float:
     return float(np.abs(np.nan_to_num(np.asarray(values))).max()) or 1.0
 
 
+def _hemispheres(image: Any, space: Any) -> dict[str, Any]:
+    """Return the values of each hemisphere of a surface; nothing for a volume."""
+    axis_of = getattr(getattr(image, "header", None), "get_axis", None)
+    if axis_of is not None:  # grayordinates: those of the volume are not drawn
+        axis, values = axis_of(1), np.asarray(image.dataobj)[0]
+        found = {}
+        for structure, n in axis.nvertices.items():
+            here = np.asarray(axis.name) == structure
+            found[structure] = np.zeros(n)
+            found[structure][axis.vertex[here]] = values[here]
+        if not found:
+            raise InputError(
+                "These grayordinates have no surface to draw. Save the map, "
+                "image.to_filename(path), and open it in a viewer of CIFTI files."
+            )
+        return found
+    if hasattr(image, "darrays"):  # one structure alone; its name is in the space
+        image = {next(iter(space.masks)): image}
+    data = getattr(image, "data", image)  # of nilearn's SurfaceImage
+    parts = getattr(data, "parts", data)
+    if not isinstance(parts, dict):
+        return {}
+    return {
+        name: np.ravel(part.darrays[0].data if hasattr(part, "darrays") else part)
+        for name, part in parts.items()
+    }
+
+
 def _plot_surfaces(
-    image: Any,
-    space: Any,
+    sides: dict[str, Any],
     limit: float | None,
     colorbar: bool,
+    views: Sequence[str],
+    mesh: Any,
     *,
     cmap: str,
     title: Any,
 ) -> Any:
-    """Plot hemispheres side by side; refuse other surfaces than fsaverage5."""
+    """Plot hemispheres side by side, a row for each view."""
     import matplotlib.pyplot as plt
-    from nilearn import datasets, plotting
+    from nilearn import plotting
 
-    if hasattr(image, "darrays"):  # one structure alone; its name is in the space
-        image = {next(iter(space.masks)): image}
-    found = image.items() if isinstance(image, dict) else ()
-    parts = {
-        str(structure).lower().removeprefix("cortex"): part.darrays[0].data
-        for structure, part in found
-        if hasattr(part, "darrays")
-    }
-    sizes = {*map(len, parts.values())}
-    if not set(parts) <= {"left", "right"} or sizes != {_FSAVERAGE5}:
+    from brainweave.study.meshes import NAMED, meshes_of, named_mesh, side_of
+
+    names = {n: name for name, n in NAMED.items()}
+    sizes = {structure: len(values) for structure, values in sides.items()}
+    known = mesh != "auto" or all(n in names for n in sizes.values())
+    if not known:
         raise InputError(
-            f"There is no picture for this {getattr(space, 'kind', '')} space: only "
-            f"fsaverage5 ({_FSAVERAGE5} vertices a hemisphere) can be drawn. Save the "
-            "map, subject_map.to_image(component), and open it in a surface viewer."
+            f"There is no picture for surfaces of {sizes} vertices: no mesh of that "
+            "size is known by name. Pass mesh={'left': 'lh.inflated.surf.gii', ...} to "
+            "plotting.plot_brain, or save the map and open it in a surface viewer."
         )
-    mesh = datasets.fetch_surf_fsaverage("fsaverage5")
-    figure = plt.figure(figsize=(3.3 * len(parts), 2.6))
-    for number, (side, values) in enumerate(sorted(parts.items()), start=1):
+    figure = plt.figure(figsize=(3.3 * len(sides), 2.5 * len(views)))
+    limit = limit or max(map(_largest, sides.values()))
+    panels = [(view, structure) for view in views for structure in sorted(sides)]
+    for number, (view, structure) in enumerate(panels, start=1):
+        side, n = side_of(structure), sizes[structure]
+        if mesh == "auto":
+            drawn = named_mesh(names[n], side, "inflated")
+        else:
+            drawn = meshes_of(mesh, {structure: n})[structure]
         plotting.plot_surf_stat_map(
-            mesh[f"infl_{side}"],
-            values,
-            hemi=side,
-            bg_map=mesh[f"sulc_{side}"],
-            axes=figure.add_subplot(1, len(parts), number, projection="3d"),
+            tuple(drawn),
+            sides[structure],
+            hemi="right" if side == "R" else "left",
+            view=view,
+            bg_map=_folds(names.get(n, ""), side),
+            axes=figure.add_subplot(len(views), len(sides), number, projection="3d"),
             figure=figure,
-            vmax=limit or max(map(_largest, parts.values())),
+            vmax=limit,
             cmap=cmap,
-            colorbar=colorbar and number == len(parts),
+            colorbar=colorbar and number == len(panels),
         )
+    figure.subplots_adjust(0, 0, 0.95, 0.95, wspace=0, hspace=0)
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def _folds(name: str, side: str) -> Any:
+    """Return the sulcal depth to draw behind a map, of fsaverage5 and coarser ones."""
+    from brainweave.study.meshes import NAMED
+
+    if name not in ("fsaverage3", "fsaverage4", "fsaverage5"):
+        return None
+    from nilearn.datasets import load_fsaverage_data
+
+    depth = load_fsaverage_data("fsaverage5", data_type="sulcal").data
+    return depth.parts["right" if side == "R" else "left"][: NAMED[name]]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing, sort_labels
-from brainweave.evaluation.comparison import UNALIGNED
+from brainweave.evaluation.comparison import SHARES, UNALIGNED
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
@@ -114,17 +114,12 @@ def plot_sequences(
     for row, labels in enumerate(sequences.labels):
         for column, label in enumerate(labels):
             image[row, column] = to_rgba(colors.get(label, style.UNLABELLED))
-    size = (7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
-    ax = style.new_axes(axes, *size)
-    ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
-    ax.hlines(np.arange(1, n), 0, longest, color=style.PAPER, linewidth=3)
+    width = 7.2 if legend else 6.6
+    ax = style.draw_strips(image, sequences.names, axes, width=width)
     for row, runs in enumerate(sequences.runs):
         borders = [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]]
         ax.vlines(borders, row, row + 1, color=style.PAPER, linewidth=1.6)
-    style.name_ticks(ax.yaxis, list(np.arange(n) + 0.5), sequences.names)
-    ax.tick_params(axis="y", length=0)
     ax.set_xlabel("sample, in the order seen")
-    ax.spines[:].set_visible(False)
     entries = sequences.legend() if legend and categories else []
     if entries:
         handles = [Patch(color=color) for _, color in entries]
@@ -140,18 +135,29 @@ MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numb
 MAX_NAMES = 30  # categories up to which rows and columns are named
 
 
+# what a score is called, and how it is written
+SCORES = {
+    "accuracy": "accuracy",
+    "matching": "segments matched",
+    "isc": "inter-subject correlation",
+    "correlation": "correlation with predicted voxels",
+    "r2": "explained variance of voxels",
+}
+
+
 class Scored:
     """A result and its name, with defaults for what results of others may lack.
 
     ``method`` is the class of the aligner, ``label`` its name to show, ``p_value``
     that of the permutation test; ``folds`` has a mapping, maybe empty, for each score.
+    Scores subject by subject have a fold for each.
     """
 
     def __init__(self, name: str, result: Any) -> None:
         if not (hasattr(result, "scores") and hasattr(result, "chance")):
             raise TypeError(
                 f"Result {name!r} is a {type(result).__name__} without 'scores' and "
-                "'chance'; give what between_subject_classification returns."
+                "'chance'; give what an evaluation such as score_alignment returns."
             )
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
@@ -160,16 +166,40 @@ class Scored:
         self.protocol = str(getattr(result, "protocol", "") or "")
         self.label = method_label(self.method)
         self.aligns_nothing = self.label == UNALIGNED
+        self.score = str(getattr(result, "score", "accuracy"))
         self.scores = np.asarray(result.scores, dtype=float)
+        self.folds: list[Mapping[str, Any]] = list(getattr(result, "folds", None) or [])
+        if self.scores.ndim == 2:
+            self.folds = [
+                {"half": half, "test_subjects": [id], "subject_scores": [score]}
+                for half, row in enumerate(self.scores)
+                for id, score in zip(result.subjects, row, strict=True)
+                if not np.isnan(score)
+            ]
+            self.scores = self.scores[~np.isnan(self.scores)]
+        self.folds = self.folds or [{} for _ in self.scores]
         self.mean, self.chance = float(self.scores.mean()), float(result.chance)
         self.p_value: float | None = getattr(result, "p_value", None)
         self.smallest_p: float | None = getattr(result, "smallest_p", None)
         self.chance_is = str(getattr(result, "chance_is", ""))
-        self.folds: list[Mapping[str, Any]] = list(getattr(result, "folds", None) or [])
-        self.folds = self.folds or [{} for _ in self.scores]
         self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
         self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
         self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
+
+    @property
+    def called(self) -> str:
+        """What its score is called."""
+        return SCORES.get(self.score, self.score)
+
+    @property
+    def aligned_on(self) -> int | None:
+        """How many samples a subject aligned with, in the mean; None if not known."""
+        found = self.study.get("n_aligning")
+        return round(float(np.mean(found))) if found else None
+
+    def write(self, value: float) -> str:
+        """Write a score as people read it: shares in per cent."""
+        return style.percent(value) if self.score in SHARES else f"{value:.3f}"
 
     def shown(self, members: Sequence["Scored"]) -> str:
         """Return the label of the method, or the name where members share the label."""
@@ -196,12 +226,13 @@ def list_results(results: Any) -> list[Scored]:
 
 @style.styled
 def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
-    """Plot a bar per result, its folds as dots, and the chance level.
+    """Plot a bar per result, its folds (or subjects) as dots, and the chance level.
 
     Parameters
     ----------
     results : result, list of results, or mapping of names to results
-        What :func:`brainweave.between_subject_classification` returns; a mapping names
+        What :func:`brainweave.between_subject_classification`,
+        :func:`brainweave.between_subject_matching` and others return; a mapping names
         the bars, else ``method`` does.
     axes : matplotlib Axes, optional
         Where to draw; by default in a new figure.
@@ -209,13 +240,20 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> from brainweave import GDM, between_subject_classification, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=3, n_voxels=40, random_state=0)
+    >>> axes = plot_accuracy(between_subject_classification(GDM(2), study))
+    >>> axes.figure.savefig("accuracy.svg")
     """
     listed = list_results(results)
     style.check_not_empty(listed, "results")
     chances = {s.chance for s in listed}
     ax = style.new_axes(axes, 6.0, 0.75 + 0.34 * len(listed))
     for y, scored in enumerate(listed):
-        _draw_bar(ax, y, scored)
+        draw_bar(ax, y, scored.scores, scored.write, scored.aligns_nothing)
         ends = y - 0.5, y + 0.5
         ax.vlines(scored.chance, *ends, color=INK, linestyle=DASHED, linewidth=1.1)
     several = len({s.protocol for s in listed}) > 1
@@ -224,29 +262,37 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     ]
     style.name_ticks(ax.yaxis, list(range(len(listed))), names)
     ax.tick_params(axis="y", length=0)
-    ax.set(xlim=(0, 1), ylim=(len(listed) - 0.4, -0.6))
-    ax.set_xticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
+    low = min(0.0, *(s.scores.min() for s in listed))
+    ax.set(xlim=(low, 1), ylim=(len(listed) - 0.4, -0.6))
+    ticks, write = np.linspace(0, 1, 6), listed[0].write
+    ax.set_xticks(ticks, [write(t).removesuffix("00") for t in ticks])
     ax.spines["left"].set_visible(False)
-    level = f" ({style.percent(chances.pop())})" if len(chances) == 1 else ""
-    ax.set_xlabel(f"accuracy per fold, and mean; dashed: chance{level}")
+    level = f" ({write(chances.pop())})" if len(chances) == 1 else ""
+    each = "fold" if listed[0].score == "accuracy" else "subject and half"
+    ax.set_xlabel(f"{listed[0].called} per {each}, and mean; dashed: chance{level}")
     return ax
 
 
-def _draw_bar(ax: Any, y: float, scored: Scored) -> None:
-    scores = scored.scores
-    color, alpha = (MUTED, 0.45) if scored.aligns_nothing else (ACCENT, 0.8)
-    ax.barh(y, scored.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
+def draw_bar(ax: Any, y: float, scores: Any, write: Any, is_base: bool = False) -> None:
+    """Draw scores as dots over a bar, their mean, which is written beside it."""
+    color, alpha = (MUTED, 0.45) if is_base else (ACCENT, 0.8)
+    ax.barh(y, scores.mean(), height=0.62, color=color, alpha=alpha, linewidth=0)
     heights = y + (np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else 0.0)
     look = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6, "clip_on": False}
     ax.scatter(scores, np.broadcast_to(heights, scores.shape), s=13, zorder=3, **look)
-    spread = f" ± {100 * scores.std():.1f}" if len(scores) > 1 else ""
-    text = f"{100 * scored.mean:.1f}{spread} %"
+    text, unit = write(scores.mean()), "\u00a0%"
+    if len(scores) > 1:
+        text = f"{text.removesuffix(unit)} ± {write(scores.std())}"
     ax.text(1.03, y, text, va="center", transform=ax.get_yaxis_transform())
 
 
 @style.styled
 def plot_confusion(
-    result: Any, *, title: str | None = None, axes: "Axes | None" = None
+    result: Any,
+    *,
+    title: str | None = None,
+    axis_names: tuple[str, str] = ("predicted", "true"),
+    axes: "Axes | None" = None,
 ) -> "Axes":
     """Plot the confusion matrix of a result as shares of the true category.
 
@@ -256,6 +302,8 @@ def plot_confusion(
         With ``confusion`` (counts; rows are the true categories) and ``categories``.
     title : str, optional
         Default: the method and its protocol.
+    axis_names : tuple of two str, default=("predicted", "true")
+        Of columns and rows.
     axes : matplotlib Axes, optional
         Where to draw; by default in a new figure.
 
@@ -263,6 +311,14 @@ def plot_confusion(
     -------
     Axes
         A row without test samples stays empty.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, between_subject_classification, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=3, n_voxels=40, random_state=0)
+    >>> axes = plot_confusion(between_subject_classification(GDM(2), study))
+    >>> len(axes.get_xticks())
+    3
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
@@ -288,7 +344,7 @@ def plot_confusion(
             label.set(rotation=45, ha="right", rotation_mode="anchor")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set(xlabel="predicted", ylabel="true")
+    ax.set(xlabel=axis_names[0], ylabel=axis_names[1])
     if title is None:
         protocol = getattr(result, "protocol", "") or ""
         title = ", ".join(filter(None, (str(result.method), str(protocol))))
@@ -311,6 +367,14 @@ def plot_learning_curve(curve: Any, *, axes: "Axes | None" = None) -> "Axes":
     -------
     Axes
         Bars are standard errors over people; the dashed line is chance.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, learning_curve, simulate_study
+    >>> study = simulate_study(n_subjects=3, categories=3, n_voxels=40, random_state=0)
+    >>> axes = plot_learning_curve(learning_curve({"GDM": GDM(2)}, study))
+    >>> axes.get_ylabel()
+    'accuracy'
     """
     style.check_not_empty(curve.points, "points")
     methods = list(dict.fromkeys(p["method"] for p in curve.points))

@@ -115,7 +115,10 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(_STYLE)
-            return function(*args, **kwargs)
+            drawn = function(*args, **kwargs)
+            interactive = mpl.is_interactive()
+        mpl.interactive(interactive)  # the first figure of a notebook turns it on
+        return drawn
 
     return run
 
@@ -159,6 +162,22 @@ def name_subjects(names: Sequence[Any] | None, n: int) -> list[Any]:
     if len(names) != n:
         raise InputError(f"{len(names)} names for {n} subjects.")
     return names
+
+
+def draw_strips(
+    image: Any, names: Sequence[Any], axes: "Axes | None", *, width: float = 6.6
+) -> "Axes":
+    """Draw a strip per subject: colours of shape (n_subjects, n_samples, RGBA)."""
+    import numpy as np
+
+    n, longest = image.shape[:2]
+    ax = new_axes(axes, width, 0.75 + 0.26 * max(n, 2))
+    ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
+    ax.hlines(np.arange(1, n), 0, longest, color=PAPER, linewidth=3)
+    name_ticks(ax.yaxis, list(np.arange(n) + 0.5), names)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[:].set_visible(False)
+    return ax
 
 
 def check_not_empty(things: Sequence[Any], what: str) -> None:

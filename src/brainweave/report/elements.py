@@ -32,6 +32,11 @@ def asset(name: str) -> str:
 TEXTS: dict[str, dict[str, Any]] = tomllib.loads(asset("report.toml"))
 
 
+def measure_texts(score: str) -> dict[str, str]:
+    """Return what the report says of a kind of score."""
+    return dict(TEXTS["measures"].get(score, TEXTS["measures"]["other"]))
+
+
 def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
     """Fill in a template; values are escaped unless the template is plain text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined

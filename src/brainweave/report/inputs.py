@@ -12,6 +12,7 @@ from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import format_ids
 from brainweave.aligners.check.alignment_check import AlignmentCheck, alignment_check
+from brainweave.plotting.films import Timeline, read_timeline
 from brainweave.plotting.results import Scored, Sequences, list_results, read_sequences
 from brainweave.plotting.style import clean_text, name_subjects, span
 
@@ -26,6 +27,7 @@ class Inputs:
     config: Mapping[str, Any]  # settings as they were used
     names: list[str] = field(default_factory=list)  # of the subjects
     sequences: Sequences | None = None  # labels and runs of the samples
+    film: Timeline | None = None  # when what is told is that of a film
     shared: list[NDArray[np.float64]] | None = None  # features of each subject
     drawn: str = "aligned"  # whether these samples did "not align"
     method: str = ""  # class of the model
@@ -77,6 +79,12 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
             f"config must be a mapping of settings; got {type(config).__name__}."
         )
     inputs = Inputs(study, model, list_results(results), config, method=method)
+    scores = {r.called for r in inputs.results}
+    if len(scores) > 1:
+        raise InputError(
+            f"The results are of different measures, {' and '.join(sorted(scores))}. "
+            "Write a report of each."
+        )
     if model is not None and not hasattr(model, "maps_"):
         raise InputError(
             f"This {method} is not fitted: call fit before writing its report."
@@ -91,6 +99,7 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
             )
     elif model is not None:
         inputs.names = name_subjects(None, len(model.maps_))
+    inputs.film = None if study is None else _film_of(study, model, inputs)
     inputs.notes = check_same_study(study, model, inputs.results, method)
     if model is not None:
         # by runs where the study has them and is what aligned
@@ -101,6 +110,19 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
         if shared is not None:
             inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
     return inputs
+
+
+def _film_of(study: Any, model: Any, inputs: Inputs) -> Timeline | None:
+    """Return the time steps of a film, if samples are aligned or scored by time."""
+    joined: set[str] = getattr(model, "_joined_by", set)()
+    by_time = any(r.score != "accuracy" for r in inputs.results) or "rows" in joined
+    if inputs.sequences is not None and inputs.sequences.categories:
+        by_time = (by_time or bool(joined)) and "labels" not in joined
+    else:
+        by_time = by_time or all(s.stimuli is not None for s in study)
+    with suppress(InputError):  # ids that are no times
+        return read_timeline(study) if by_time else None
+    return None
 
 
 def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:

@@ -15,6 +15,7 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.evaluation.comparison import (
+    SHARES,
     SIGNIFICANT,
     compare_results,
     subject_interval,
@@ -22,11 +23,19 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import Scored, Sequences, row_shares
 from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
-from brainweave.report.elements import TEXTS, Element, Section, Table, brain_png, render
+from brainweave.report.elements import (
+    TEXTS,
+    Element,
+    Section,
+    Table,
+    brain_png,
+    measure_texts,
+    render,
+)
+from brainweave.report.films import MAX_STRIPS, coverage
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
 
-MAX_STRIPS = 40  # subjects whose sequences are drawn
 MAX_COUNTED = 16  # categories that fit into a table
 
 
@@ -34,7 +43,9 @@ def data_section(inputs: Inputs) -> Section | None:
     """Describe the samples: how many, in which order."""
     elements = []
     if inputs.sequences is not None:
-        if inputs.sequences.categories:
+        if inputs.film is not None:
+            elements.append(coverage(inputs, inputs.film))
+        elif inputs.sequences.categories:
             elements.append(_sequences(inputs, inputs.sequences))
         elements.append(_table_of_subjects(inputs, inputs.sequences))
     done = describe_record(inputs.record)
@@ -65,19 +76,21 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
 def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     columns: dict[str, list[Any]] = {"subject": inputs.names}
     columns["samples"] = sequences.lengths
+    if inputs.film is not None:
+        columns["of the film"] = [percent(own.mean()) for own in inputs.film.seen]
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
         columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
-    if len(sequences.categories) <= MAX_COUNTED:
+    if len(sequences.categories) <= MAX_COUNTED:  # none, maybe
         for category in sequences.categories:
             counts = [labels.count(category) for labels in sequences.labels]
             columns[f"“{clean_text(category)}”"] = counts
     else:
         columns["categories"] = [len({*labels} - {None}) for labels in sequences.labels]
     unlabelled = [labels.count(None) for labels in sequences.labels]
-    if any(unlabelled):
+    if any(unlabelled) and sequences.categories:
         columns["unlabelled"] = unlabelled
     return Element.make("subjects", table=Table.of(columns))
 
@@ -90,7 +103,8 @@ def results_section(inputs: Inputs) -> Section | None:
     if not inputs.results:
         return None
     parts = (_accuracy, _comparisons, _accuracy_by_subject, _confusion)
-    return Section.make("results", [part(inputs) for part in parts])
+    texts = measure_texts(inputs.results[0].score)
+    return Section.make("results", [part(inputs) for part in parts], **texts)
 
 
 def _accuracy(inputs: Inputs) -> Element:
@@ -115,11 +129,13 @@ def _accuracy(inputs: Inputs) -> Element:
         for s in inputs.results
         for fold, score in zip(s.folds, s.scores, strict=True)
     ]
-    header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
-    options: dict[str, Any] = {"explained": TEXTS["panels"], "percent": percent}
+    called = inputs.results[0].called
+    header = ["method", "protocol", "half", "fold", "test subjects", called]
+    options: dict[str, Any] = {"explained": TEXTS["panels"], "called": called}
+    texts = measure_texts(inputs.results[0].score)
     return Element.make(
         "accuracy",
-        {"classifier": classifier},
+        {**texts, "score": called.capitalize(), "classifier": classifier},
         figure=render("accuracy.html.jinja", panels=drawn, **options),
         table=Table.of(columns),
         data=Table([*header, "chance"], folds),
@@ -135,10 +151,13 @@ def _numbers(scored: Scored) -> dict[str, Any]:
         "protocol": scored.protocol or None,
         "voxels": "in all masks" if common else None,
         "classifier": scored.design.get("classifier"),
-        "accuracy": percent(scored.mean),
-        "95 % interval": None if between is None else " – ".join(map(percent, between)),
-        "SD over folds": percent(float(scored.scores.std())) if n > 1 else None,
-        "chance": percent(scored.chance),
+        scored.called: scored.write(scored.mean),
+        "95 % interval": None
+        if between is None
+        else " – ".join(map(scored.write, between)),
+        "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
+        "chance": scored.write(scored.chance),
+        "aligned on": scored.aligned_on,
         "balanced accuracy": None if balanced is None else percent(balanced),
         "p (permutation)": scored.p_value,
         "smallest p possible": scored.smallest_p,
@@ -153,12 +172,15 @@ def _comparisons(inputs: Inputs) -> Element | None:
         found += [(protocol, pair) for pair in compare_results(named)]
     if not found:
         return None
-    pairs = [pair for _, pair in found]
+    pairs, shares = [pair for _, pair in found], inputs.results[0].score in SHARES
     table = Table.of(
         {
             "methods": [f"{pair.better} vs. {pair.other}" for pair in pairs],
             "protocol": [protocol or None for protocol, _ in found],
-            "difference, points": [round(100 * pair.difference, 1) for pair in pairs],
+            f"difference{', points' * shares}": [
+                round((100 if shares else 1) * pair.difference, 1 if shares else 3)
+                for pair in pairs
+            ],
             "p": [round(pair.p, 4) for pair in pairs],
             "smallest p possible": [round(pair.smallest_p, 4) for pair in pairs],
             "subjects": [pair.n_subjects for pair in pairs],
@@ -182,9 +204,13 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
         return None
     ids.sort(key=lambda id: known[0].get(id, 2.0))
     columns: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
+    write = listed[0].write
     for title, by_id in accuracies.items():
-        columns[title] = [percent(by_id[id]) if id in by_id else None for id in ids]
-    return Element.make("by-subject", table=Table.of(columns), wide=len(known) > 2)
+        columns[title] = [write(by_id[id]) if id in by_id else None for id in ids]
+    texts = {"called": listed[0].called}
+    return Element.make(
+        "by-subject", texts, table=Table.of(columns), wide=len(known) > 2
+    )
 
 
 def _confusion(inputs: Inputs) -> Element | None:

@@ -26,7 +26,9 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import method_label
 from brainweave.plotting.style import percent, span, subject_name
-from brainweave.report.elements import TEXTS, asset, render
+from brainweave.report.elements import TEXTS, asset, measure_texts, render
+from brainweave.report.films import film_section
+from brainweave.report.information import information_section
 from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
     data_section,
@@ -39,6 +41,7 @@ from brainweave.report.sections import (
 )
 from brainweave.study.provenance import describe_record
 
+NOT_TRAINED = {"joint": "", "held_out": ""}
 LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
 
 
@@ -49,6 +52,7 @@ def write_report(
     model: Any = None,
     results: Any = None,
     learning_curve: Any = None,
+    information: Any = None,
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
     warnings: Iterable[Any] = (),
@@ -73,6 +77,8 @@ def write_report(
         methods and protocols.
     learning_curve : LearningCurve, optional
         What :func:`brainweave.learning_curve` returned for the study.
+    information : InformationMap, optional
+        What :func:`brainweave.information_map` returned for the study.
     config : mapping, optional
         All settings; by default the parameters of the model.
     title : str
@@ -109,7 +115,7 @@ def write_report(
     check_int("n_maps", n_maps, minimum=0, owner="write_report")
     check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
     inputs = gather(study=study, model=model, results=results, config=config)
-    given = (study, model, learning_curve)
+    given = (study, model, learning_curve, information)
     if all(part is None for part in given) and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
     maps = maps_section(inputs, n_maps, n_map_subjects)
@@ -117,7 +123,8 @@ def write_report(
         data_section(inputs),
         results_section(inputs),
         learning_section(learning_curve),
-        space_section(inputs),
+        information_section(information),
+        film_section(inputs) if inputs.film is not None else space_section(inputs),
         model_section(inputs),
         maps,
         details_section(inputs),
@@ -165,23 +172,27 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
     found = []
     for protocol, members in inputs.panels:
         scored = inputs.main_result(members)
-        note = f"{scored.shown(members)}; chance {percent(scored.chance)}"
+        note = f"{scored.shown(members)}; chance {scored.write(scored.chance)}"
         note += f" ({scored.chance_is})" if scored.chance_is else ""
         baseline = [m for m in members if m.aligns_nothing]
         if baseline and not scored.aligns_nothing:
-            note += f", {UNALIGNED} {percent(baseline[0].mean)}"
+            note += f", {UNALIGNED} {scored.write(baseline[0].mean)}"
         if scored.p_value is not None:
             note += f", p = {scored.p_value:.2g}"
         if protocol == "joint":
             note += "; this protocol favours the test subjects"
-        what = f"accuracy, {protocol}" if protocol else "accuracy"
-        found.append((percent(scored.mean), what, note))
+        what = ", ".join(filter(None, (scored.called, protocol)))
+        found.append((scored.write(scored.mean), what, note))
     if inputs.names:
         note = span([s.n_voxels for s in inputs.study or []], "voxels")
         found.append((str(len(inputs.names)), "subjects", note))
     if inputs.sequences is not None:
         categories = len(inputs.sequences.categories)
         note = f"in {categories} categories" if categories else "without labels"
+        if inputs.film is not None:
+            n = len(inputs.film.names)
+            films = f"{n} films" if n > 1 else "one film"
+            note = f"of {inputs.film.films.size:,} time steps of {films}"
         found.append((f"{sum(inputs.sequences.lengths):,}", "samples", note))
     k = getattr(inputs.model, "n_components_", None)
     if k is not None:
@@ -255,9 +266,9 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
     folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
     common = {r.label for r in inputs.results if r.design.get("voxels") == "common"}
-    scales, halves, left_out, classifiers = (
+    scales, left_out, classifiers = (
         {r.design[name] for r in inputs.results if r.design.get(name)}
-        for name in ("standardised_together", "halves", "leave_out", "classifier")
+        for name in ("standardised_together", "leave_out", "classifier")
     )
     steps, told = dict(describe_record(inputs.record)), TEXTS["steps"]
     if "fMRIPrep" in steps.get("images", ""):
@@ -294,8 +305,10 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         classifiers=sorted(map(str, classifiers)),
         by_means=any(fold.get("n_by_means") for fold in folds),
         together=min(scales & {"run", "all"}, default=None),
-        chances=sorted({percent(scored.chance) for scored in inputs.results}),
-        halves=halves.pop() if len(halves) == 1 else None,
+        chances=sorted({scored.write(scored.chance) for scored in inputs.results}),
+        halves=_describe_halves(inputs.results),
+        measure=measure_texts(inputs.results[0].score) if inputs.results else {},
+        trained=TEXTS["trained"] if classifiers or nus - {None} else NOT_TRAINED,
         left_out=left_out.pop() if len(left_out) == 1 else None,
         tests=partial(_describe_tests, inputs, citations.cite),  # cited in order
         on_common=sorted(common),
@@ -303,6 +316,22 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         version=__version__,
     )
     return re.sub("[ \n]+", " ", text).strip(), list(citations.used.values())
+
+
+def _describe_halves(results: Sequence[Any]) -> str:
+    """Say which samples aligned and which were scored, if all results agree."""
+    designs = [
+        {n: r.design.get(n) for n in ("halves", "block", "border")} for r in results
+    ]
+    if not designs or any(design != designs[0] for design in designs):
+        return ""
+    (halves, block, border), texts = designs[0].values(), TEXTS["halves"]
+    text = str(texts.get("blocks" if block else halves, ""))
+    if halves == "category" and not any(
+        hasattr(r.result, "confusion") for r in results
+    ):
+        text = str(texts["time"])
+    return (text + texts["border"] * bool(border)).format(block=block, border=border)
 
 
 def _describe_place(place: Any) -> str:

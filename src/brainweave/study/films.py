@@ -214,7 +214,7 @@ def _clocks(study: Study) -> dict[str, dict[str, float]]:
 def _on_one_clock(
     study: Study, clocks: Mapping[str, Mapping[str, float]], t_r: float | None
 ) -> Study:
-    """Give close moments one name; resample the films that subjects saw otherwise."""
+    """Name close moments alike; resample the films that subjects saw otherwise."""
     snapped: dict[str, tuple[float, float]] = {}  # by film, step and first moment
     resampled: dict[str, float] = {}  # by film, step
     for film, steps in clocks.items():

@@ -79,6 +79,11 @@ def fetch_haxby(
     ----------
     .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
        faces and objects in ventral temporal cortex. Science 293.
+
+    Examples
+    --------
+    >>> study = fetch_haxby([1, 2])  # doctest: +SKIP
+    >>> aligning, other = study.zscore(by="run").split_halves()  # doctest: +SKIP
     """
     from nilearn import datasets
 
@@ -116,9 +121,8 @@ def fetch_haxby(
         labels = late.where(late != "rest", "").to_numpy(np.str_)
         onsets = by_run.cumcount().to_numpy() * _HAXBY_T_R
         runs = table["chunks"].to_numpy()
-        rows = np.flatnonzero(keep_rest | (labels != ""))
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
-        run = Run(bunch.func[position], keep=rows, t_r=_HAXBY_T_R)
+        run = Run(bunch.func[position], t_r=_HAXBY_T_R)
         source = ImageSource([run], space, Cleaning(high_pass=None))
         n_volumes = source.runs[0].header.n_samples
         if n_volumes != len(labels):
@@ -126,16 +130,9 @@ def fetch_haxby(
                 f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "
                 f"{len(labels)} rows. Delete the folder to fetch it anew."
             )
-        people.append(
-            Subject(
-                f"subj{number}",
-                source,
-                labels=labels[rows],
-                runs=runs[rows] + 1,
-                onsets=onsets[rows],
-                space=space,
-            )
-        )
+        marks = {"labels": labels, "runs": runs + 1, "onsets": onsets}
+        subject = Subject(f"subj{number}", source, **marks, space=space)
+        people.append(subject.select(keep_rest | (labels != "")))
     return Study(people, "haxby2001")
 
 
@@ -171,6 +168,11 @@ def fetch_openneuro(
     -------
     Path
         Folder of the dataset, for :func:`brainweave.load_bids`.
+
+    Examples
+    --------
+    >>> folder = fetch_openneuro("ds000105", subjects=["1", "2"])  # doctest: +SKIP
+    >>> study = load_bids(folder, task="objectviewing")  # doctest: +SKIP
     """
     if not re.fullmatch(r"ds\d{6}", accession):
         raise InputError(

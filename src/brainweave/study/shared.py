@@ -52,6 +52,16 @@ def transform_study(
     Study
         Shared features in place of voxels. Its record names, as ``zero_shot``, the
         subjects that were mapped by the shared map.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=40, random_state=0)
+    >>> aligning, other = study.split_halves(by="run")
+    >>> gdm = GDM(n_components=3).fit(aligning)
+    >>> shared = transform_study(gdm, study, only_new=True)
+    >>> [subject.n_samples for subject in shared] == [s.n_samples for s in other]
+    True
     """
     known = list(ids if ids is not None else model.ids_ or [])
     unknown = [id for id in study.ids if id not in known]
@@ -121,6 +131,15 @@ def add_subjects(
         The aligning samples of subjects that the model does not have.
     tick : callable, optional
         Called with the id of each subject that has joined.
+
+    Examples
+    --------
+    >>> from brainweave import GDM, simulate_study
+    >>> study = simulate_study(n_subjects=4, n_voxels=40, random_state=0)
+    >>> gdm = GDM(n_components=3).fit(study.subset(["01", "02", "03"]))
+    >>> add_subjects(gdm, study.subset(["04"]))
+    >>> gdm.ids_
+    ['01', '02', '03', '04']
     """
     local = getattr(model, "aligner", model)  # of one region
     by_row = local.get_params(deep=False).get("graph") == "time"

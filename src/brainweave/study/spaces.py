@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import BrainweaveError, InputError, StudyError
 from brainweave._core.io import unreadable
+from brainweave.basis.places import volume_labels, voxel_positions
 from brainweave.study.study import Study
 
 # Endings of files that nibabel decompresses.
@@ -403,6 +404,13 @@ class VolumeSpace(ImageSpace):
         """Return the number of each voxel on the grid."""
         frame, _ = grid_frame(self.mask.shape, self.affine)
         return frame, np.flatnonzero(self.mask).tolist(), "voxels of one grid"
+
+    def labels_of(self, atlas: Any) -> NDArray[Any]:
+        """Return the parcel of each voxel in an atlas; 0 or None for none."""
+        from brainweave.study.atlases import open_atlas, with_names
+
+        image, names = open_atlas(atlas)
+        return with_names(volume_labels(image, voxel_positions(self)), names)
 
     def save(self, stem: Path) -> list[Path]:
         """Write the mask as an image whose name begins with `stem`."""

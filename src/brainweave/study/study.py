@@ -290,39 +290,6 @@ class Study(Sequence[Subject]):
         scaled.record = {**(self.record or {}), "zscore": by}
         return scaled
 
-    def to_lists(
-        self, y: Literal["labels", "stimuli"] | None = "labels"
-    ) -> tuple[list[Any], list[NDArray[Any]] | None]:
-        """Return the lists that aligners take: ``aligner.fit(*study.to_lists())``.
-
-        Parameters
-        ----------
-        y : {"labels", "stimuli"} or None, default="labels"
-            What to give as y; None gives no y, for samples locked in time.
-
-        Returns
-        -------
-        X : list of array-like of shape (n_samples, n_voxels)
-            Arrays; memory maps and what else is sliced by columns stay on disk; lazy
-            sources are read.
-        y : list of ndarray, or None
-            One entry per sample; unlabelled samples are ``None``.
-        """
-        X = [s.data() if s.is_lazy else s.samples for s in self.subjects]
-        if y is None:
-            return X, None
-        check_option("y", y, ("labels", "stimuli"), owner="to_lists")
-        values = [getattr(subject, y) for subject in self.subjects]
-        if all(entry is None for entry in values):
-            raise StudyError(
-                f"No subject of this study has {y}. Use to_lists(y=None) for samples "
-                "locked in time."
-            )
-        return X, [
-            np.full(subject.n_samples, None, object) if entry is None else entry
-            for subject, entry in zip(self.subjects, values, strict=True)
-        ]
-
     def fingerprint(self) -> str:
         """Return a text that stands for the study's content (ids, labels, samples)."""
         return fingerprint(self)

@@ -17,7 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from brainweave._core.arrays import as_sendable, is_torch, to_numpy
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.labels import as_label_list, object_array, sort_labels
-from brainweave._core.validation import check_numbers, check_option, refuse_other_shapes
+from brainweave._core.validation import (
+    ask_if_turned,
+    check_numbers,
+    check_option,
+    refuse_other_shapes,
+)
 
 _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
@@ -345,6 +350,7 @@ class Subject:
             raise InputError(
                 f"Subject {self.id!r} has {self.n_samples} samples, but {name} have "
                 f"shape {array.shape}. Give one per sample."
+                + ask_if_turned(self.n_samples, self.n_voxels, array.size)
             )
         if name == "aligned":
             if not all(isinstance(value, bool | np.bool_) for value in array.tolist()):
@@ -429,13 +435,17 @@ def _as_label(value: Any, owner: str) -> int | str:
         )
     problem = ""
     if isinstance(value, float) and not value.is_integer():
-        problem = f"got {value}"
-    elif abs(value) > _LARGEST:
-        problem = f"got {int(value)}, which is larger than {_LARGEST}"
-    if problem:
-        raise InputError(
-            f"{owner} are strings or whole numbers, {problem}. Turn them into strings."
+        problem = (
+            f"got {value}. Ratings and other measures are no labels: pass them to fit "
+            "as y, with GDM(graph=neighbor_graph), or cut them into categories."
         )
+    elif abs(value) > _LARGEST:
+        problem = (
+            f"got {int(value)}, which is larger than {_LARGEST}. Turn them into "
+            "strings."
+        )
+    if problem:
+        raise InputError(f"{owner} are strings or whole numbers, {problem}")
     return int(value)
 
 

@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import StudyError
 from brainweave._core.validation import check_list_option
+from brainweave.basis.places import Part
+from brainweave.study.atlases import labels_of_grayordinates, labels_on_surface
+from brainweave.study.meshes import distance_graph, meshes_of, side_of
 from brainweave.study.spaces import (
     ImageLike,
     ImageSpace,
@@ -121,7 +124,7 @@ class CiftiSpace(ImageSpace):
             patches = _patches(n_vertices)
             here = np.asarray(axis.name) == structure
             if patches is not None and here.any():
-                side = _side_of(structure)
+                side = side_of(structure)
                 names[here] = [f"{side}-{p}" for p in patches[axis.vertex[here]]]
                 frame.append(f"{side}: fsaverage")
                 kinds.append(_PATCHES)
@@ -150,6 +153,31 @@ class CiftiSpace(ImageSpace):
         if np.any(axis.volume_mask):
             frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
         return frame, names, "grayordinates"
+
+    def labels_of(self, atlas: Any) -> NDArray[Any]:
+        """Return the parcel of each grayordinate in an atlas; None for none."""
+        return labels_of_grayordinates(atlas, self.axis)
+
+    def parts(self, mesh: Any = "auto") -> list[Part]:
+        """Return the surfaces and the volume that grayordinates lie in."""
+        axis = self.axis
+        found = _surface_parts(
+            {
+                name: (
+                    np.flatnonzero(axis.name == name),
+                    axis.vertex[axis.name == name],
+                )
+                for name in axis.nvertices
+                if np.any(axis.name == name)
+            },
+            axis.nvertices,
+            mesh,
+        )
+        inside = np.flatnonzero(axis.volume_mask)
+        if inside.size:
+            at = axis.voxel[inside] @ axis.affine[:3, :3].T + axis.affine[:3, 3]
+            found.append(Part("volume", inside, at))
+        return found
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
@@ -306,7 +334,7 @@ class SurfaceSpace(ImageSpace):
             patches = _patches(len(mask))
             if patches is None:
                 return None
-            side = _side_of(structure)
+            side = side_of(structure)
             names += [f"{side}-{patch}" for patch in patches[mask]]
         return "fsaverage", names, _PATCHES
 
@@ -316,6 +344,22 @@ class SurfaceSpace(ImageSpace):
         names = [f"{name}-{v}" for name, mask in masks for v in np.flatnonzero(mask)]
         sizes = {name: len(mask) for name, mask in masks}
         return f"meshes of {sizes} vertices", names, "vertices of one mesh"
+
+    def labels_of(self, atlas: Any) -> NDArray[Any]:
+        """Return the parcel of each vertex in an atlas; None for none."""
+        sizes = {name: len(mask) for name, mask in self.masks.items()}
+        whole = labels_on_surface(atlas, sizes)
+        return np.concatenate([whole[name][mask] for name, mask in self.masks.items()])
+
+    def parts(self, mesh: Any = "auto") -> list[Part]:
+        """Return the surfaces that vertices lie on."""
+        start, of_part = 0, {}
+        for name, mask in self.masks.items():
+            vertices = np.flatnonzero(mask)
+            of_part[name] = np.arange(start, start + vertices.size), vertices
+            start += vertices.size
+        sizes = {name: len(mask) for name, mask in self.masks.items()}
+        return _surface_parts(of_part, sizes, mesh)
 
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""
@@ -343,6 +387,20 @@ class SurfaceSpace(ImageSpace):
         return f"SurfaceSpace({parts} vertices)"
 
 
+def _surface_parts(
+    of_part: Mapping[str, Any], sizes: Mapping[str, int], mesh: Any
+) -> list[Part]:
+    """Return parts with the positions of their vertices, and paths between these."""
+    meshes = meshes_of(mesh, {name: sizes[name] for name in of_part})
+    return [
+        Part(
+            *(name, columns, meshes[name].coordinates[vertices], vertices),
+            distance_graph(meshes[name]),
+        )
+        for name, (columns, vertices) in of_part.items()
+    ]
+
+
 @cache
 def _patches(n_vertices: int) -> NDArray[np.intp] | None:
     """Return the nearest of the first 642 vertices for each vertex of a hemisphere.
@@ -358,13 +416,6 @@ def _patches(n_vertices: int) -> NDArray[np.intp] | None:
     sphere = load_fsaverage("fsaverage5")["sphere"].parts["left"].coordinates
     coarse = cKDTree(sphere[: _FSAVERAGE[0]])
     return np.asarray(coarse.query(sphere[:n_vertices])[1], dtype=np.intp)
-
-
-def _side_of(structure: str) -> str:
-    """Return "L" or "R", or the structure itself where it names no side."""
-    words = structure.upper()
-    sides = [side for side in ("LEFT", "RIGHT") if words.endswith(side)]
-    return sides[0][0] if sides else structure
 
 
 def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:

@@ -159,6 +159,15 @@ class AlignmentCheck(Stored):
     _repr_html_ = check_html
 
 
+def _check_is_fitted_aligner(aligner: Any) -> None:
+    if not hasattr(aligner, "fit_new_subject"):
+        raise TypeError(
+            "alignment_check takes a fitted aligner, such as GDM().fit(X, y); got "
+            f"{type(aligner).__name__}."
+        )
+    check_is_fitted(aligner, "maps_")
+
+
 def alignment_check(
     aligner: Any,
     X: Any = None,
@@ -211,7 +220,7 @@ def alignment_check(
     >>> check.worked, str(check).split(":")[0]
     (False, 'No evidence of a shared space')
     """
-    check_is_fitted(aligner, "maps_")
+    _check_is_fitted_aligner(aligner)
     check_int("n_permutations", n_permutations, minimum=1, owner="alignment_check")
     aligner = getattr(aligner, "best_estimator_", aligner)
     subjects = None if X is None else check_list_of_subjects(X, owner="alignment_check")

@@ -277,6 +277,28 @@ class GDM(GraphAligner):
     def _counts_alike(self) -> bool:
         return self.constraint_ == "subject"
 
+    @property
+    def _chooses(self) -> bool:  # type: ignore[override]
+        place = self.place is not None and self.place_shrinkage == "auto"
+        return place or isinstance(self.shrinkage, str) or self.n_components == "auto"
+
+    def _settled_by(self, fits: list[Any]) -> dict[str, Any]:
+        """Return the ridges and the number of components in the middle of the fits."""
+        settled: dict[str, Any] = {}
+        if isinstance(self.shrinkage, str):
+            settled["shrinkage"] = float(np.median([f.shrinkage_[0] for f in fits]))
+        if self.n_components == "auto":
+            settled["n_components"] = int(np.median([f.n_components_ for f in fits]))
+        if self.place is not None and self.place_shrinkage == "auto":
+            ridges = [f.place_.ridge for f in fits if f.place_.ridge is not None]
+            used = 2 * len(ridges) > len(fits)
+            settled |= (
+                {"place_shrinkage": float(np.median(ridges))}
+                if used
+                else {"place": None}
+            )
+        return settled
+
     def _check_ties(self, graph: Graph) -> None:
         """Leave it to the places, which may tie subjects whom no edge does."""
 

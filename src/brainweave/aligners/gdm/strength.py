@@ -80,7 +80,7 @@ def choose_strengths(
     n = len(bases)
     if not isinstance(shrinkage, str):
         given = one_per_subject("shrinkage", shrinkage, n, owner=owner)
-        return [_check_rho(rho, owner) for rho in given], "given"
+        return [check_rho(rho, owner) for rho in given], "given"
     if shrinkage not in CHOICES:
         raise InputError(
             f"shrinkage of {owner} must be a number, one per subject, or one of "
@@ -95,7 +95,7 @@ def choose_strengths(
         featured = [term for term in graph.groups if term.features is not None]
         if featured:
             targets = _feature_targets(featured[0], graph)
-            return _choose_by_features(few, [targets[i] for i in chosen], n, n_jobs)
+            return choose_by_features(few, [targets[i] for i in chosen], n, n_jobs)
         best, how = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs=n_jobs)
         if best is not None:
             return [best] * n, how
@@ -114,7 +114,8 @@ def _products(basis: SubjectBasis) -> Any:
     return basis.gram if basis.gram_on_device is None else basis.gram_on_device
 
 
-def _check_rho(rho: Any, owner: str) -> float:
+def check_rho(rho: Any, owner: str) -> float:
+    """Refuse a strength that is no positive number."""
     number = isinstance(rho, (int, float, np.number)) and not isinstance(rho, bool)
     if not number or not 0 < rho < np.inf:
         raise InputError(
@@ -184,7 +185,7 @@ def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]
     return [(at, (term.loadings(own) @ factor)[at]) for at, own in each]
 
 
-def _choose_by_features(
+def choose_by_features(
     bases: list[SubjectBasis],
     targets: list[tuple[Codes, Matrix]],
     n: int,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from os import PathLike
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -142,11 +142,14 @@ class Parcelwise(PiecewiseAligner):
     aligner : aligner
         Fitted anew to each parcel. Its parameters can be set through this one, as in
         ``set_params(aligner__n_components=5)``.
-    parcels : array of shape (n_voxels,), list of such arrays, or image
+    parcels : array of shape (n_voxels,), list of such arrays, or atlas
         A label per voxel, the same for all subjects or one array per subject (then
-        parcels are matched by label, and voxel counts may differ). Or an atlas image
-        (nibabel; also what nilearn's fetchers give), for subjects that know their
-        volume. 0, None and the empty string are background.
+        parcels are matched by label, and voxel counts may differ). Or an atlas, for
+        subjects that know their brain space: a file or an image of labels (NIfTI,
+        dlabel, a mapping of hemisphere to GIfTI labels or FreeSurfer annotations,
+        nilearn's SurfaceImage), what nilearn's fetchers return, its fitted
+        ``Parcellations``, or a name such as "schaefer-400". Atlases with a table of
+        names give these. 0, None and the empty string are background.
     min_voxels : int, default=2
         Parcels with fewer voxels in any subject are skipped.
     n_jobs : int, optional
@@ -212,8 +215,7 @@ class Parcelwise(PiecewiseAligner):
         names = sort_labels(filter(_named, found))
         if not names:
             raise InputError("All voxels are background (label 0); there is no parcel.")
-        columns = [[np.flatnonzero(part == name) for name in names] for part in labels]
-        return Pieces(names, columns)
+        return Pieces(names, [columns_of_parcels(part, names) for part in labels])
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
         parts: list[list[Any]] = [[] for _ in settings]
@@ -257,7 +259,7 @@ class Parcelwise(PiecewiseAligner):
 
         def columns_of(n: int, space: Any) -> list[Columns]:
             (labels,) = parcel_labels(given, [n], [space], owner=self._owner)
-            return [np.flatnonzero(labels == name) for name in self.parcels_]
+            return columns_of_parcels(labels, self.parcels_)
 
         numbers = list(range(len(self.parcels_)))
         found = self._join_pieces(X, y, numbers, self.parcels_, columns_of)
@@ -278,17 +280,31 @@ def parcel_labels(
     parcels: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
 ) -> list[Labels]:
     """Return one array of labels per subject, from any of the ways to give them."""
-    parcels = getattr(parcels, "maps", parcels)  # what nilearn's fetchers return
-    if parcels is None or isinstance(parcels, (str, PathLike)):
+    if parcels is None:
         raise TypeError(
-            f"parcels of {owner} must be a label per voxel, an array per subject, "
-            f"or an atlas image; got {parcels!r}. Load a file by nibabel.load(path)."
+            f"parcels of {owner} must be a label per voxel, an array per subject, or "
+            "an atlas: an image, a file, or a name such as 'schaefer-400'; got None."
         )
     if is_atlas(parcels):
-        return [labels_at(parcels, s, f"X[{i}]") for i, s in enumerate(spaces)]
+        labels: list[Labels] = []
+        for i, space in enumerate(spaces):
+            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
+            labels.append(
+                labels[same[0]] if same else labels_at(parcels, space, f"X[{i}]")
+            )
+        return labels
     return places_per_subject(
         "parcels", parcels, n_voxels, "one label", ndim=1, owner=owner
     )
+
+
+def columns_of_parcels(labels: Labels, names: Sequence[Any]) -> list[Columns]:
+    """Return the voxels of each parcel."""
+    place = {name: k for k, name in enumerate(names)}
+    codes = np.array([place.get(label, -1) for label in labels.tolist()])
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    return [order[a:b] for a, b in pairwise(ends)]
 
 
 def _named(label: Any) -> bool:

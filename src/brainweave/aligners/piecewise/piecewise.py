@@ -39,6 +39,9 @@ Columns = NDArray[np.intp]
 Positions = NDArray[np.float64]
 MapSettings = dict[str, Any]  # mean, signatures and space of a whole-brain map
 
+# of more neighbourhoods than this, some settle what an aligner chooses by itself
+MANY_PIECES, N_PILOTS = 96, 24
+
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 
@@ -110,11 +113,13 @@ def fit_piece(
     places: tuple[list[Any], Any] | None,
     y: list[Any] | None,
     runs: list[Any],
+    *,
+    known: dict[str, Any] | None = None,
 ) -> Any:
-    """Fit a copy of an aligner to one piece."""
-    local = clone(aligner)
+    """Fit a copy of an aligner to one piece, with parameters that are known for all."""
+    local = clone(aligner).set_params(**(known or {}))
     local._runs = runs
-    if places is not None:
+    if places is not None and local.place is not None:
         local._spaces, place = places
         local.set_params(place=place)
     local._warns_of_input = False  # warned of once, for the whole brain
@@ -124,9 +129,9 @@ def fit_piece(
     return local.fit(X, y)
 
 
-def fit_local(aligner: Any, X: list[Any], *known: Any) -> Any:
+def fit_local(aligner: Any, X: list[Any], *more: Any, known: Any = None) -> Any:
     """Fit a copy of an aligner to one piece, and drop what holds the data."""
-    local = fit_piece(aligner, X, *known)
+    local = fit_piece(aligner, X, *more, known=known)
     local.maps_ = [m.detach() for m in local.maps_]
     for m in local.maps_:
         m.signatures = None  # those of whole samples are kept with the whole map
@@ -211,6 +216,7 @@ class PiecewiseAligner(BaseAligner):
     _from_grams = False
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
     _piece = "piece"  # what messages call one
+    _settles = False  # whether a few pieces may choose settings for all
     _stored: ClassVar[dict[str, Any]] = {"skipped_": dict}
 
     aligner: BaseAligner
@@ -242,12 +248,36 @@ class PiecewiseAligner(BaseAligner):
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
         log, runs = PieceLog(self._piece), [getattr(s, "runs", None) for s in subjects]
-        fitted = self._each_piece(fit_local, pieces, arrays, log, y, runs)
+        known = self._settled(pieces, arrays, y, runs)
+        fit = partial(fit_local, known=known)
+        fitted = self._each_piece(fit, pieces, arrays, log, y, runs)
         with closing(fitted) as fits:  # an error would keep it alive, catching warnings
             self._combine(pieces, fits, settings)
         self.skipped_ = log.skipped
         log.warn()
         self.n_subjects_ = len(arrays)
+
+    def _settled(
+        self, pieces: Pieces, arrays: list[Any], y: list[Any] | None, runs: list[Any]
+    ) -> dict[str, Any]:
+        """Return the parameters that fits of some pieces choose for all of many."""
+        n = len(pieces.names)
+        if not (self._settles and self.aligner._chooses) or n <= MANY_PIECES:
+            return {}
+        chosen = np.linspace(0, n - 1, N_PILOTS).round().astype(int).tolist()
+        names = [pieces.names[k] for k in chosen]
+        few = pieces._replace(
+            names=names, columns=[[own[k] for k in chosen] for own in pieces.columns]
+        )
+        quiet, log = copy(self), PieceLog(self._piece)
+        quiet.progress = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are told when all pieces are fitted
+            try:
+                found = quiet._each_piece(fit_piece, few, arrays, log, y, runs)
+                return self.aligner._settled_by([local for _, local in found])
+            except InputError:
+                return {}
 
     def _pieces_of(self, arrays: list[Any], spaces: list[Any]) -> Pieces:
         """Return the pieces, with the places of their voxels."""

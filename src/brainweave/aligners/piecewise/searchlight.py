@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,7 +33,7 @@ from brainweave.aligners.piecewise.piecewise import (
     places_per_subject,
     take_maps,
 )
-from brainweave.basis.places import voxel_positions
+from brainweave.basis.places import Part, parts_of
 
 
 class SearchlightMap(WeightMap):
@@ -160,15 +161,23 @@ class Searchlight(PiecewiseAligner):
         Fitted anew to each neighbourhood; its kernel must be linear.
     radius : float, optional
         Neighbourhoods are all voxels within this distance of a centre, in the units of
-        the coordinates (mm for volumes).
+        the coordinates (mm for images). On surfaces distances go along the mesh, and
+        hemispheres and the volume of a CIFTI file stay apart.
     min_voxels : int, default=2
         Neighbourhoods with fewer voxels in any subject are skipped.
     n_jobs, progress : various
         As in :class:`Parcelwise`, of neighbourhoods.
     coordinates : array of shape (n_voxels, n_dimensions), or one per subject, optional
         Positions of the voxels; by default those of the subjects' volumes.
+    mesh : str, mesh or mapping, default="auto"
+        Of subjects on surfaces: a name (fsaverage3 to fsaverage7, fsLR-32k), a file or
+        pair (coordinates, faces) for each hemisphere, ``{"left": ..., "right": ...}``,
+        or nilearn's PolyMesh. "auto" goes by the number of vertices.
     centers : array-like of int, optional
         The voxels of the reference that are centres; by default all.
+    spacing : float, optional
+        Take as centres no two voxels nearer than this, as many as there are. Half the
+        radius is as good as all voxels, and several times as fast.
     neighborhoods : list of arrays of int, or one such list per subject
         The voxel numbers of each neighbourhood, in place of a radius; those of
         different subjects correspond one by one.
@@ -188,9 +197,9 @@ class Searchlight(PiecewiseAligner):
         Number of each skipped neighbourhood, and why.
     n_searchlights_ : int
         Neighbourhoods that were aligned.
-    neighborhoods_, centers_
-        The neighbourhoods in the reference, and where their centres are, if there was a
-        radius.
+    neighborhoods_, centers_, center_voxels_
+        The neighbourhoods in the reference, and the positions and the voxels of their
+        centres, if there was a radius.
     joinable_, aligners_, reference_maps_ : list
         Numbers of the neighbourhoods that a new subject can join, what it joins there,
         and the local map of the reference; empty without ``keep_local``.
@@ -198,7 +207,10 @@ class Searchlight(PiecewiseAligner):
     Notes
     -----
     With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory;
-    the fits take what the aligner takes, N times.
+    the fits take what the aligner takes, N times. Of many neighbourhoods, 24 settle
+    what a :class:`GDM` chooses by itself (ridges, number of components) for all.
+    Distances along a mesh are those of shortest paths over edges and across pairs of
+    triangles, at most some per cent too long.
 
     References
     ----------
@@ -224,6 +236,7 @@ class Searchlight(PiecewiseAligner):
     """
 
     _piece = "neighborhood"
+    _settles = True
     _stored: ClassVar[dict[str, Any]] = {
         "neighborhoods_": ["voxels of int"],
         "joinable_": [int],
@@ -231,13 +244,16 @@ class Searchlight(PiecewiseAligner):
         "reference_maps_": [SubjectMap],
         "coverage_": "K of int",
         "centers_?": np.ndarray,
+        "center_voxels_?": np.ndarray,
         "n_searchlights_": int,
     }
 
     radius: float | None = None
     _: KW_ONLY
     coordinates: Any = None
+    mesh: Any = "auto"
     centers: Any = None
+    spacing: float | None = None
     neighborhoods: Any = None
     reference: int = 0
     keep_local: bool = True
@@ -247,27 +263,67 @@ class Searchlight(PiecewiseAligner):
         ref = check_int(
             "reference", self.reference, minimum=0, maximum=n - 1, owner=owner
         )
-        self.centers_ = None
+        self.centers_ = self.center_voxels_ = None
         if (self.neighborhoods is None) == (self.radius is None):
             raise InputError(f"{owner} needs a radius or neighborhoods, not both.")
         if self.neighborhoods is not None:
             lists = given_neighborhoods(self.neighborhoods, n_voxels, owner=owner)
         else:
             radius = check_number("radius", self.radius, "(0, inf)", owner=owner)
-            given = self.coordinates
-            positions = coordinates_per_subject(given, n_voxels, spaces, owner=owner)
-            at = positions[ref]
-            if self.centers is not None:
-                at = at[check_indices("centers", self.centers, len(at), what="voxel")]
-            self.centers_ = at
+            layouts = self._layouts(self.coordinates, n_voxels, spaces)
+            centers = self._choose_centers(layouts[ref], n_voxels[ref], radius)
+            at = np.concatenate([part.positions for part in layouts[ref]])
+            order = np.concatenate([part.columns for part in layouts[ref]])
+            self.centers_ = at[np.argsort(order)][centers]
+            self.center_voxels_ = centers
             found = {
-                key: neighborhoods_within(place, at, radius)
-                for key, place in {id(place): place for place in positions}.items()
+                key: neighborhoods_around(parts, layouts[ref], centers, radius)
+                for key, parts in {id(parts): parts for parts in layouts}.items()
             }
-            lists = [found[id(place)] for place in positions]
+            lists = [found[id(parts)] for parts in layouts]
         if not lists[ref]:
             raise InputError("There are no neighborhoods.")
         return Pieces(list(range(len(lists[ref]))), lists)
+
+    def _layouts(
+        self, coordinates: Any, n_voxels: list[int], spaces: Sequence[Any]
+    ) -> list[list[Part]]:
+        """Return where each subject's voxels lie; equal spaces share a list."""
+        if coordinates is not None:
+            how: Any = {"ndim": 2, "owner": self._owner, "dtype": float}
+            given = "coordinates", coordinates, n_voxels, "a row"
+            listed = places_per_subject(*given, **how)
+            known = {id(at): [Part("volume", np.arange(len(at)), at)] for at in listed}
+            return [known[id(at)] for at in listed]
+        remedy = "Pass coordinates, a row per voxel, or fit on a Study of images."
+        found: list[list[Part]] = []
+        for i, space in enumerate(spaces):
+            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
+            own = found[same[0]] if same else None
+            found.append(own or parts_of(space, f"X[{i}]", self.mesh, remedy=remedy))
+        return found
+
+    def _choose_centers(self, parts: list[Part], n: int, radius: float) -> Columns:
+        """Return the voxels of the reference that are centres."""
+        if self.centers is not None:
+            return check_indices("centers", self.centers, n, what="voxel")
+        columns = np.concatenate([part.columns for part in parts])
+        if self.spacing is None:
+            return np.sort(columns)
+        spacing = check_number("spacing", self.spacing, "(0, inf)", owner=self._owner)
+        if spacing > radius:
+            raise InputError(
+                f"spacing={spacing:g} of {self._owner} is more than radius={radius:g}, "
+                "so that voxels between centres would be in no neighborhood."
+            )
+        # a hair less: voxels at this very distance are far enough
+        near = neighborhoods_around(parts, parts, columns, spacing * (1 - 1e-6))
+        free, chosen = np.ones(n, dtype=bool), []
+        for voxel, others in zip(columns.tolist(), near, strict=True):
+            if free[voxel]:
+                chosen.append(voxel)
+                free[others] = False
+        return np.sort(np.array(chosen, dtype=np.intp))
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
         columns = pieces.columns
@@ -330,8 +386,19 @@ class Searchlight(PiecewiseAligner):
                     )
                 return own
             if self.centers_ is not None and (coordinates is not None or space):
-                (at,) = coordinates_per_subject(coordinates, [n], [space], owner=owner)
-                return neighborhoods_within(at, self.centers_, float(self.radius or 0))
+                (parts,) = self._layouts(
+                    None if coordinates is None else [coordinates], [n], [space]
+                )
+                of_reference = [
+                    Part("volume", np.arange(len(known)), np.asarray(self.centers_))
+                ]
+                centers = of_reference[0].columns
+                reference = self.maps_[self.reference].space
+                if any(part.vertices is not None for part in parts) and reference:
+                    (of_reference,) = self._layouts(None, [], [reference])
+                    centers = np.asarray(self.center_voxels_)
+                radius = float(self.radius or 0)
+                return neighborhoods_around(parts, of_reference, centers, radius)
             if n == self.n_components_:
                 return known
             raise InputError(
@@ -371,6 +438,55 @@ def neighborhoods_within(
     return [np.asarray(voxels, dtype=np.intp) for voxels in found]
 
 
+def neighborhoods_around(
+    parts: Sequence[Part], of_reference: Sequence[Part], centers: Columns, radius: float
+) -> list[Columns]:
+    """Return a subject's voxels within a radius of voxels of the reference, sorted."""
+    found = [np.empty(0, dtype=np.intp)] * len(centers)
+    own = {part.name: part for part in parts}
+    for part in of_reference:
+        mine = own.get(part.name)
+        rows = {column: row for row, column in enumerate(part.columns.tolist())}
+        here = [(k, rows[c]) for k, c in enumerate(centers.tolist()) if c in rows]
+        if mine is None or not here:
+            continue
+        numbers, at = (np.array(x, dtype=np.intp) for x in zip(*here, strict=True))
+        if part.vertices is None:
+            near = neighborhoods_within(mine.positions, part.positions[at], radius)
+        else:
+            near = neighborhoods_along(mine, part, at, radius)
+        for k, voxels in zip(numbers.tolist(), near, strict=True):
+            found[k] = mine.columns[voxels]
+    return found
+
+
+N_SOURCES = 128  # vertices from which distances are found at a time
+
+
+def neighborhoods_along(
+    part: Part, of_reference: Part, at: Columns, radius: float
+) -> list[Columns]:
+    """Return the vertices within a radius, along the mesh, of some of the reference."""
+    if part.steps is None or part.steps.shape != of_reference.steps.shape:
+        raise InputError(
+            f"Subjects have different meshes for {part.name}, so that their vertices "
+            "do not correspond. Resample them to one mesh."
+        )
+    place = np.full(part.steps.shape[0], -1)
+    place[part.vertices] = np.arange(part.vertices.size)
+    found: list[Columns] = []
+    for start in range(0, at.size, N_SOURCES):
+        sources = of_reference.vertices[at[start : start + N_SOURCES]]
+        limit = radius * (1 + 1e-9)
+        distances = dijkstra(part.steps, indices=sources, limit=limit)
+        rows, vertices = np.nonzero(np.isfinite(distances))
+        voxels = place[vertices]
+        rows, voxels = rows[voxels >= 0], voxels[voxels >= 0]
+        ends = np.searchsorted(rows, np.arange(1, len(sources)))
+        found += [np.sort(own) for own in np.split(voxels, ends)]
+    return found
+
+
 def given_neighborhoods(
     given: Any, n_voxels: list[int], *, owner: str
 ) -> list[list[Columns]]:
@@ -397,21 +513,3 @@ def given_neighborhoods(
             "one."
         )
     return lists
-
-
-def coordinates_per_subject(
-    coordinates: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
-) -> list[Positions]:
-    """Return the positions of each subject's voxels; equal ones share an array."""
-    if coordinates is None:
-        remedy = "Pass coordinates, a row per voxel, or fit on a Study of volumes."
-        found: list[Positions] = []
-        for i, space in enumerate(spaces):
-            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
-            found.append(
-                found[same[0]] if same else voxel_positions(space, f"X[{i}]", remedy)
-            )
-        return found
-    return places_per_subject(
-        "coordinates", coordinates, n_voxels, "a row", ndim=2, owner=owner, dtype=float
-    )

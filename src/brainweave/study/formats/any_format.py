@@ -62,6 +62,13 @@ def load_study(
     -------
     Study
         All subjects that were found.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> _ = simulate_study(n_subjects=2, n_voxels=40, random_state=0).save("study")
+    >>> load_study("study").ids
+    ['01', '02']
     """
     import brainweave
 

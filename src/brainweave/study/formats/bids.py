@@ -162,6 +162,15 @@ def load_bids(
     UserWarning
         A run has no events and is left out; repetition times differ; events lie outside
         their run; volumes lie under several events; responses are left out.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> simulated = simulate_study(n_subjects=2, n_voxels=40, n_runs=2, random_state=0)
+    >>> folder = simulated.to_bids("bids", raw=False)
+    >>> study = load_bids(folder, task="objects", confounds=None)
+    >>> study.ids, study[0].run_ids
+    (['01', '02'], [1, 2])
     """
     check_option("samples", samples, SAMPLES, owner="load_bids")
     rules, sampling = events or EventRules(), sampling or Sampling()
@@ -678,9 +687,10 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
     if isinstance(confounds, str):
         check_option("confounds", confounds, _STRATEGIES, owner="load_bids")
     elif not isinstance(confounds, tuple):
-        raise TypeError(
+        raise InputError(
             "confounds must be a name, a tuple, a list or None, got "
-            f"{type(confounds).__name__}."
+            f"{type(confounds).__name__}.",
+            parameter="confounds",
         )
     try:
         with warnings.catch_warnings():

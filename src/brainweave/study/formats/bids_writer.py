@@ -58,6 +58,14 @@ def write_bids(
     -------
     Path
         Folder of the dataset.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> study = simulate_study(n_subjects=2, n_voxels=40, n_runs=2, random_state=0)
+    >>> folder = write_bids(study, "bids", derivatives=False)
+    >>> sorted(path.name for path in folder.glob("sub-01/*/*_events.tsv"))
+    ['sub-01_task-objects_run-1_events.tsv', 'sub-01_task-objects_run-2_events.tsv']
     """
     target = Path(folder)
     if not isinstance(study, SimulatedStudy):

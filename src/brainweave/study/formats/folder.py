@@ -77,6 +77,14 @@ def save_study(
     -------
     Study
         The study as saved, its samples mapped from the folder.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> study = simulate_study(n_subjects=2, n_voxels=40, random_state=0)
+    >>> saved = save_study(study, "study", dtype="float32")
+    >>> saved[0].samples.dtype
+    dtype('float32')
     """
     target = Path(os.path.abspath(folder))
     _check_target(target, overwrite)
@@ -142,6 +150,14 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
     Returns
     -------
     Study
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> study = simulate_study(n_subjects=2, n_voxels=40, random_state=0)
+    >>> _ = save_study(study, "study")
+    >>> type(open_study("study")[0].samples).__name__
+    'memmap'
     """
     root = Path(folder)
     index = _read_index(root)

@@ -73,6 +73,17 @@ def load_nifti(
     -------
     Study
         Lazy: only headers (and masks) are read.
+
+    Examples
+    --------
+    >>> from nibabel import Nifti1Image
+    >>> rng = np.random.default_rng(0)
+    >>> runs = [Nifti1Image(rng.normal(size=(4, 4, 4, 6)), np.eye(4)) for _ in range(2)]
+    >>> mask = Nifti1Image(np.ones((4, 4, 4), "uint8"), np.eye(4))
+    >>> files = {"01": runs[0], "02": runs[1]}
+    >>> study = load_nifti(files, mask=mask, labels=["face", "house"] * 3, t_r=2.0)
+    >>> study[0]
+    Subject('01': 6 samples x 64 voxels, 2 categories, 1 runs)
     """
     return _make_study(
         {"source": "nifti", "mask": mask},
@@ -111,6 +122,16 @@ def load_cifti(
     -------
     Study
         Lazy: only headers are read.
+
+    Examples
+    --------
+    >>> from nibabel.cifti2 import BrainModelAxis, Cifti2Image, SeriesAxis
+    >>> values = np.random.default_rng(0).normal(size=(6, 20)).astype("float32")
+    >>> cortex = BrainModelAxis.from_mask(np.ones(20, bool), name="cortex_left")
+    >>> run = Cifti2Image(values, (SeriesAxis(start=0, step=2, size=6), cortex))
+    >>> study = load_cifti({"01": run, "02": run}, structures="cortex_left")
+    >>> study[0]
+    Subject('01': 6 samples x 20 voxels, 1 runs)
     """
     chosen = [structures] if isinstance(structures, str) else structures
     kept = "all grayordinates" if chosen is None else ", ".join(map(str, chosen))
@@ -148,6 +169,15 @@ def load_gifti(
     -------
     Study
         Lazy: the data of the files are not decoded.
+
+    Examples
+    --------
+    >>> from nibabel.gifti import GiftiDataArray, GiftiImage
+    >>> values = np.random.default_rng(0).normal(size=(6, 20)).astype("float32")
+    >>> run = GiftiImage(darrays=[GiftiDataArray(volume) for volume in values])
+    >>> study = load_gifti({"01": run, "02": run}, labels=["face", "house"] * 3)
+    >>> study[0]
+    Subject('01': 6 samples x 20 voxels, 2 categories, 1 runs)
     """
     if isinstance(mask, list | tuple):
         (mask,) = pair_hemispheres(mask)

@@ -104,7 +104,7 @@ def _remove_confounds(
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one subject, and which of its volumes are samples.
+    """One run of one subject, and what samples its volumes give.
 
     Parameters
     ----------
@@ -116,16 +116,14 @@ class Run:
         (``.tsv``, ``.csv``), or bare columns of numbers (anything else). Missing values
         in the first row, where derivatives have none, become zero.
     sample_mask : array-like of int, optional
-        Volumes that take part in the cleaning (scrubbing); all by default.
-    keep : array-like of int, optional
-        Volumes that become samples, in the order wanted, counted in the whole run;
-        they are picked after the cleaning. All (of `sample_mask`) by default.
+        Volumes that take part in the cleaning and become samples (scrubbing); all by
+        default.
     t_r : float, optional
         Repetition time in seconds; by default what the header says.
     plan : SamplePlan, optional
-        Turns the cleaned volumes into samples (blocks, trials), instead of `keep`:
-        anything with a length and ``apply(volumes)``, which gets an array with a row
-        per volume of the whole run (zeros where `sample_mask` leaves one out).
+        Turns the cleaned volumes into other samples (blocks, trials): anything with a
+        length and ``apply(volumes)``, which gets an array with a row per volume of the
+        whole run (zeros where `sample_mask` leaves one out).
     levels : array-like of int, optional
         The event of each volume: confounds are fitted with a level for each of them.
     header : RunHeader, optional
@@ -135,7 +133,6 @@ class Run:
     image: ImageLike
     confounds: Any = None
     sample_mask: Any = None
-    keep: Any = None
     t_r: float | None = None
     plan: Any = None
     levels: Any = None
@@ -158,7 +155,7 @@ class Run:
     @property
     def n_samples(self) -> int:
         """Number of samples that the run gives."""
-        return len(self.rows() if self.plan is None else self.plan)
+        return len(self.used() if self.plan is None else self.plan)
 
     def cutoff(self, high_pass: Any) -> float | None:
         """Return the cut-off of the drifts to remove, in Hz.
@@ -187,42 +184,26 @@ class Run:
         if self.plan is not None:
             return np.asarray(self.plan.onsets)
         t_r = self.repetition_time
-        return None if t_r is None else self.rows() * float(t_r)
-
-    def rows(self) -> NDArray[np.intp]:
-        """Return the volumes that become samples, counted in the whole run."""
-        used = self.used()
-        if self.keep is None:
-            return used
-        keep = self._volumes("keep")
-        lost = np.setdiff1d(keep, used)
-        if lost.size:
-            raise InputError(
-                f"{self.name!r}: volume {lost[0]} is to be kept but sample_mask leaves "
-                "it out."
-            )
-        return keep
+        return None if t_r is None else self.used() * float(t_r)
 
     def used(self) -> NDArray[np.intp]:
         """Return the volumes that take part in the cleaning, in order."""
-        return np.unique(self._volumes("sample_mask"))
-
-    def _volumes(self, what: str) -> NDArray[np.intp]:
-        """Return `keep` or `sample_mask` as numbers of volumes; all if it is None."""
-        every, chosen = np.arange(self.header.n_samples), getattr(self, what)
-        if chosen is None:
+        every = np.arange(self.header.n_samples)
+        if self.sample_mask is None:
             return every
-        chosen = np.asarray(chosen)
+        chosen = np.asarray(self.sample_mask)
         try:
-            return every[chosen if chosen.size else []]
+            return np.unique(every[chosen if chosen.size else []])
         except IndexError as error:
-            raise InputError(f"{self.name!r}: {what} does not fit: {error}.") from None
+            raise InputError(
+                f"{self.name!r}: sample_mask does not fit: {error}."
+            ) from None
 
 
 def read_run(
     run: Run | ImageLike, space: Any, cleaning: Cleaning | None = None
 ) -> NDArray[Any]:
-    """Read one run into samples x voxels: mask, clean, keep the chosen volumes."""
+    """Read one run into samples x voxels: mask, clean, make samples."""
     run = run if isinstance(run, Run) else Run(run)
     run = run.opened(space)
     cleaning = Cleaning() if cleaning is None else cleaning
@@ -237,9 +218,8 @@ def read_run(
     cleaned = _clean_run(run, values, cleaning)
     if run.plan is not None:
         return np.asarray(run.plan.apply(cleaned))
-    rows = run.rows()
-    is_whole = np.array_equal(rows, np.arange(len(cleaned)))
-    return cleaned if is_whole else np.asarray(cleaned[rows])  # without a copy
+    used = run.used()
+    return cleaned if len(used) == len(cleaned) else np.asarray(cleaned[used])
 
 
 def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[Any]:

@@ -1,0 +1,602 @@
+"""All methods, own and of other packages, on seven benchmarks, under both protocols.
+
+    python benchmarks/leaderboard.py -o docs/results [--data DIR] [--quick] [--page]
+
+Every benchmark and method is a process of its own with one thread, which writes one
+file under ``out/leaderboard``: stopped and started again, the command goes on where it
+was. Times are processor seconds of the whole evaluation (all folds), memory is the peak
+above that of the data; both hold under load. A method that takes more than ``--limit``
+processor seconds under a protocol is reported so. Packages that are not installed are
+left out of the table (``pip install brainweave[peers]`` has them). The folder gets
+``leaderboard.csv``, ``leaderboard.toml`` and the figures, and ``docs/leaderboard.md``
+the tables; ``--page`` runs nothing and writes these from the CSV.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import brainweave as bw
+from brainweave._core.version import __version__
+from brainweave.aligners.adapters.packages import METHODS as FOREIGN
+from brainweave.aligners.timelocked import TimeLocked
+from brainweave.study.spaces import common_voxels
+from reproduction.overlap import DESIGNS, _film, _simulated_parts
+from reproduction.real import halvings, load_pieman, load_raider_images
+from reproduction.registered import load_sherlock, shuffled
+
+GDM, PROTOCOLS = "GDM", ("joint", "held-out")
+Score = Callable[[Any, str], Any]  # aligner, protocol: one value per unit
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A benchmark: what is compared, in what, and what the methods are told."""
+
+    title: str
+    units: str  # over which means and errors are taken
+    n_components: int  # of the methods that have to be given a number
+    graph: str  # of GDM
+    make: Callable[[Path, bool], tuple[Score, float]]  # and the level of chance
+    protocols: tuple[str, ...] = PROTOCOLS
+
+
+def _raider(data: Path, quick: bool) -> tuple[Score, float]:
+    study = load_raider_images(data)
+    runs = [np.asarray(s.runs) for s in study]
+    ways = halvings(runs[0].tolist())[:: 35 if quick else WAYS]
+
+    def score(aligner: Any, protocol: str) -> Any:
+        found = []
+        for way in ways:
+            halves = [np.isin(own, way) for own in runs]
+            found.append(
+                bw.between_subject_classification(
+                    *(aligner, study),
+                    halves=halves,
+                    leave_out=5 if quick else 2,
+                    protocol=protocol,
+                    n_jobs=1,
+                ).mean
+            )
+        return found
+
+    return score, 1 / 7
+
+
+def _segments(
+    load: Callable[[Path], Any], window: int, leave_out: int
+) -> Callable[[Path, bool], tuple[Score, float]]:
+    def make(data: Path, quick: bool) -> tuple[Score, float]:
+        study = load(data)
+        if quick:
+            study = study.subset(subjects=study.ids[:6])
+
+        def score(aligner: Any, protocol: str) -> Any:
+            result = bw.between_subject_matching(
+                *(aligner, study),
+                window=window,
+                leave_out=3 if quick else leave_out,
+                protocol=protocol,
+                n_jobs=1,
+            )
+            return np.mean(result.scores, axis=0)  # of a subject, over directions
+
+        n = study[0].n_samples // 2 - window + 1
+        return score, 1 / max(n - 2 * (window - 1), 1)
+
+    return make
+
+
+def _categories(
+    own_order: bool,
+) -> Callable[[Path, bool], tuple[Score, float]]:
+    def make(data: Path, quick: bool) -> tuple[Score, float]:
+        studies = [
+            bw.simulate_study(
+                n_subjects=6,
+                categories=8,
+                n_runs=4,
+                n_samples=240,
+                n_voxels=(200, 300) if own_order else 250,
+                own_sequence=own_order,
+                missing_samples=0.2 if own_order else 0.0,
+                random_state=seed,
+            )
+            for seed in range(1 if quick else 4)
+        ]
+
+        def score(aligner: Any, protocol: str) -> Any:
+            found = []
+            # those that need the same rows of all get them by category, as in the paper
+            same_rows = own_order and isinstance(aligner, TimeLocked)
+            options: Any = {"match": "truncate"} if same_rows else {}
+            for study in studies:
+                result = bw.between_subject_classification(
+                    *(aligner, study),
+                    halves="run",
+                    protocol=protocol,
+                    n_jobs=1,
+                    **options,
+                )
+                found.append(result.mean)
+            return found
+
+        return score, 1 / 8
+
+    return make
+
+
+def _overlap(data: Path, quick: bool) -> tuple[Score, float]:
+    films = [_simulated_parts(seed, quick=True) for seed in range(1 if quick else 3)]
+
+    def score(aligner: Any, protocol: str) -> Any:
+        # who needs the same samples of all can use what all saw alone
+        design = "intersection" if isinstance(aligner, TimeLocked) else "groups"
+        found = []
+        for parts in films:
+            belongs = np.arange(len(parts)) % 2
+            seen = _film(parts, [list(DESIGNS[design][g]) for g in belongs])
+            result = bw.between_subject_matching(
+                *(aligner, _film(parts, [[3]] * len(parts))),
+                align=[seen],
+                groups=belongs.tolist(),
+                window=9,
+                protocol=protocol,
+                n_jobs=1,
+            )
+            found.append(float(np.nanmean(result.scores)))
+        return found
+
+    return score, 0.01
+
+
+def _brains(data: Path, quick: bool) -> tuple[Score, float]:
+    studies = [
+        common_voxels(
+            bw.simulate_brains(
+                *(6,),
+                shape=(9, 10, 9),
+                n_samples=120,
+                films=["a", "b"],
+                signal=0.4,
+                misregistration_mm=4.0,
+                mask_variability=0.02,
+                random_state=seed,
+            )
+        )
+        for seed in range(1 if quick else 4)
+    ]
+
+    def score(aligner: Any, protocol: str) -> Any:
+        found = []
+        for study in studies:
+            a, b = (
+                study.map(lambda s, f=film: s.select(s.runs == f))
+                for film in ("a", "b")
+            )
+            result = bw.between_subject_matching(
+                aligner, b, align=[a], protocol=protocol, leave_out=2, n_jobs=1
+            )
+            found.append(float(np.mean(result.scores)))
+        return found
+
+    return score, 1 / 76
+
+
+WAYS = 5  # every fifth of the 35 ways of halving: 7, the same for all methods
+BEDS = {
+    "categories": Bed(
+        "simulated categories", "studies", 7, "labels", _categories(False)
+    ),
+    "unaligned": Bed(
+        "simulated categories, own order", "studies", 7, "labels", _categories(True)
+    ),
+    "raider": Bed("Raider, images", "ways of halving", 6, "labels", _raider),
+    "overlap": Bed(
+        *("partly overlapping films", "studies", 10, "time", _overlap), ("joint",)
+    ),
+    "brains": Bed("brains off by 4 mm", "studies", 10, "time", _brains),
+    "pieman": Bed("Pieman", "subjects", 30, "time", _segments(load_pieman, 10, 12)),
+    "shuffled": Bed(
+        "Pieman, shuffled",
+        *("subjects", 30, "time"),
+        _segments(lambda data: shuffled(load_pieman(data)), 10, 12),
+    ),
+    "sherlock": Bed("Sherlock", "subjects", 20, "time", _segments(load_sherlock, 9, 6)),
+}
+REAL = ("raider", "pieman", "shuffled", "sherlock")
+GEOMETRY = ("brains",)  # where voxels have positions
+
+
+def methods(bed: Bed) -> dict[str, Any]:
+    """Return every method with the settings of a benchmark."""
+    k, one = bed.n_components, {"n_jobs": 1}
+    seeded: Any = {"random_state": 0, **one}
+    own = {
+        GDM: bw.GDM(graph=bed.graph, **one),
+        "GDM, K given": bw.GDM(k, graph=bed.graph, **one),
+        "paper's GDM": bw.PaperGDM(k, energy=0.82, graph=bed.graph, **one),
+        "no alignment": bw.NoAlignment(**one),
+        "SRM": bw.SRM(k, **seeded),
+        "DetSRM": bw.DetSRM(k, **seeded),
+        "RobustSRM": bw.RobustSRM(k, **seeded),
+        "HA": bw.Hyperalignment(k, **one),
+        "RHA": bw.RegularizedHyperalignment(k, **one),
+        "SVDHA": bw.SVDHyperalignment(k, **one),
+        "GCCA": bw.GCCA(k, **one),
+        "ProMises": bw.ProMises(k, **one),
+        "ridge": bw.RidgeAlignment(k, **one),
+    }
+    for name, method in FOREIGN.items():
+        if name != "scipy:procrustes" and _installed(method.package):
+            given = k if method.n_components is not None else None
+            own[name] = bw.Adapter(name, given, **seeded)
+    return own
+
+
+def _installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except ImportError:
+        return False
+
+
+# -- one benchmark and method, in a process of its own ---------------------------------
+
+
+def cell(bed: str, method: str, data: Path, quick: bool, limit: int) -> dict[str, Any]:
+    """Score a method; what cannot be scored says why."""
+    task = BEDS[bed]
+    score, chance = task.make(data, quick)
+    aligner = methods(task)[method]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    out: dict[str, Any] = {"chance": chance, "method": method, "bed": bed}
+    for protocol in task.protocols:
+        start = time.process_time()
+        used = int(time.process_time())
+        resource.setrlimit(resource.RLIMIT_CPU, (used + limit, resource.RLIM_INFINITY))
+        row: dict[str, Any] = {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                row["scores"] = [round(float(s), 5) for s in score(aligner, protocol)]
+        except Exception as error:  # a row with the reason; the others go on
+            row["error"] = f"{type(error).__name__}: {error}"
+        row["seconds"] = round(time.process_time() - start, 2)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        row["megabytes"] = round((peak - before) / 1024, 1)
+        out[protocol] = row
+    return out
+
+
+def run(
+    store: Path,
+    data: Path,
+    beds: list[str],
+    names: list[str],
+    *,
+    quick: bool,
+    limit: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the result of every cell, computing those that are missing."""
+    for name in names:
+        for bed in beds:
+            if name in FOREIGN and FOREIGN[name].geometry and bed not in GEOMETRY:
+                continue
+            file = store / bed / (re.sub(r"\W+", "_", name) + ".json")
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                options = ["--cell", bed, name, str(file), "--limit", str(limit)]
+                options += ["--data", str(data), *(["--quick"] if quick else [])]
+                env = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+                start = time.perf_counter()
+                done = subprocess.run(
+                    [sys.executable, __file__, *options],
+                    env=env,
+                    check=False,
+                    capture_output=True,
+                    text=True,
+                )
+                if not file.exists():
+                    over = done.returncode in (-24, 152)
+                    why = f"more than {limit} processor seconds" if over else ""
+                    why = why or (done.stderr.strip().splitlines() or ["killed"])[-1]
+                    row = {"error": why}
+                    failed = {"bed": bed, "method": name, "chance": None}
+                    both = dict.fromkeys(BEDS[bed].protocols, row)
+                    file.write_text(json.dumps({**failed, **both}), "utf-8")
+                took = time.perf_counter() - start
+                print(f"{bed}: {name}, {took:.0f} s", flush=True)
+            yield json.loads(file.read_text("utf-8"))
+
+
+def to_frame(cells: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return a row per benchmark, method and protocol, with differences to GDM."""
+    rows = [
+        {"bed": c["bed"], "method": c["method"], "protocol": p, "chance": c["chance"]}
+        | {k: c[p].get(k) for k in ("scores", "seconds", "megabytes", "error")}
+        for c in cells
+        for p in PROTOCOLS
+        if p in c
+    ]
+    gdm = {(r["bed"], r["protocol"]): r["scores"] for r in rows if r["method"] == GDM}
+    for row in rows:
+        own, reference = row["scores"], gdm.get((row["bed"], row["protocol"]))
+        if own is not None:
+            row["mean"], row["se"] = _mean_and_error(own)
+        if own is not None and reference is not None:
+            over = np.subtract(own, reference)
+            row["over_gdm"], row["over_gdm_se"] = _mean_and_error(over)
+        row["scores"] = " ".join(map(str, own or []))
+    return pd.DataFrame(rows)
+
+
+def _mean_and_error(values: Any) -> tuple[float, float]:
+    values = np.asarray(values)
+    n = len(values)
+    se = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return float(values.mean()), se
+
+
+# -- the page --------------------------------------------------------------------------
+
+
+def page(table: pd.DataFrame, made: dict[str, Any]) -> str:
+    """Write the page from the table and how it was made."""
+    template = (ROOT / "docs" / "leaderboard.md").read_text("utf-8")
+    parts = {"made": _made(made), "first": _first(table)}
+    for protocol in PROTOCOLS:
+        parts[protocol] = _scores(table[table["protocol"] == protocol])
+    parts["cost"] = _cost(table)
+    for name, text in parts.items():
+        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+        template = re.sub(
+            pattern, lambda m, t=text: f"{m[1]}\n{t}\n{m[2]}", template, flags=re.S
+        )
+    return template
+
+
+def _made(made: dict[str, Any]) -> str:
+    packages = ", ".join(made["packages"])
+    return (
+        f"Run on {made['date']} with brainweave {made['version']} ({packages}) on "
+        f"{made['machine']}, one thread, other work beside it."
+    )
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _ordered(table: pd.DataFrame) -> tuple[list[str], list[str]]:
+    beds = [bed for bed in BEDS if bed in set(table["bed"])]
+    over = table[table["protocol"] == "held-out"].groupby("method")["over_gdm"].mean()
+    known = list(dict.fromkeys(table["method"]))
+    return beds, sorted(known, key=lambda m: -over.get(m, -9))
+
+
+def _scores(table: pd.DataFrame) -> str:
+    """One row per method: the mean, and in brackets the paired difference to GDM."""
+    whole = table.set_index(["method", "bed"])
+    beds = [bed for bed in BEDS if bed in set(table["bed"])]
+    over = table.groupby("method")["over_gdm"].mean()
+    rows = []
+    for method in sorted(set(table["method"]), key=lambda m: -over.get(m, -9)):
+        cells = []
+        for bed in beds:
+            if (method, bed) not in whole.index:
+                cells.append("")
+                continue
+            row = whole.loc[(method, bed)]
+            if not np.isfinite(row["mean"]):
+                cells.append("–")
+                continue
+            text = f"{100 * row['mean']:.1f}"
+            if method != GDM:
+                text += (
+                    f" ({100 * row['over_gdm']:+.1f} ± {100 * row['over_gdm_se']:.1f})"
+                )
+            cells.append(text)
+        rows.append([method, *cells])
+    return _markdown(["accuracy, %", *(BEDS[b].title for b in beds)], rows)
+
+
+def _first(table: pd.DataFrame) -> str:
+    """Say, for each benchmark, who is first, and by how much over GDM."""
+    lines = []
+    for (bed, protocol), part in table.groupby(["bed", "protocol"], sort=False):
+        found = part.dropna(subset=["mean"]).sort_values("mean", ascending=False)
+        if found.empty:
+            continue
+        best = found.iloc[0]
+        own = found[found["method"] == GDM]
+        if own.empty:
+            continue
+        rank = int((found["mean"] > float(own["mean"].iloc[0])).sum()) + 1
+        text = f"- {BEDS[str(bed)].title}, {protocol}: "
+        if rank == 1:
+            text += f"GDM is first of {len(found)}."
+        else:
+            text += (
+                f"GDM is number {rank} of {len(found)}; {best['method']} is first, "
+                f"by {100 * best['over_gdm']:.1f} ± {100 * best['over_gdm_se']:.1f}."
+            )
+        lines.append(text)
+    return "\n".join(lines)
+
+
+def _cost(table: pd.DataFrame) -> str:
+    held = table[table["protocol"] == "held-out"].set_index(["method", "bed"])
+    beds, names = _ordered(table)
+    beds = [b for b in beds if b != "overlap"]
+    rows = []
+    for method in names:
+        cells = []
+        for bed in beds:
+            known = (method, bed) in held.index
+            row = held.loc[(method, bed)] if known else None
+            good = row is not None and np.isfinite(row["mean"])
+            cells.append(
+                f"{row['seconds']:.1f} s, {row['megabytes']:.0f} MB" if good else ""
+            )
+        rows.append([method, *cells])
+    return _markdown(["held-out", *(BEDS[b].title for b in beds)], rows)
+
+
+def figures(table: pd.DataFrame, folder: Path) -> None:
+    """Draw ranks, accuracy against time, and one panel per benchmark, twice."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from scipy.stats import studentized_range
+
+    held = table[table["protocol"] == "held-out"].dropna(subset=["mean"])
+    for shade, ink, paper in (
+        ("light", "#1f2328", "#fff"),
+        ("dark", "#e6edf3", "#0d1117"),
+    ):
+        style = {"text.color": ink, "axes.edgecolor": ink, "axes.labelcolor": ink}
+        style |= {"xtick.color": ink, "ytick.color": ink, "svg.hashsalt": "brainweave"}
+        style |= {"axes.facecolor": paper, "figure.facecolor": paper, "font.size": 8}
+        with plt.rc_context(style):
+            wide = held.pivot(index="bed", columns="method", values="mean")
+            wide = wide.loc[:, wide.notna().all()]
+            ranks = wide.rank(axis=1, ascending=False).mean().sort_values()
+            n, m = wide.shape
+            q = float(studentized_range.ppf(0.95, m, np.inf)) / np.sqrt(2)
+            distance = q * np.sqrt(m * (m + 1) / (6 * n))
+            figure, axes = plt.subplots(figsize=(6, 0.22 * m + 1))
+            axes.hlines(
+                range(m), ranks - distance / 2, ranks + distance / 2, color="#9ba3ac"
+            )
+            colors = ["#d55e00" if name == GDM else "#0072b2" for name in ranks.index]
+            axes.scatter(ranks, range(m), c=colors, zorder=3)
+            axes.set_yticks(range(m), ranks.index)
+            axes.invert_yaxis()
+            axes.set_xlabel(
+                f"mean rank over {n} benchmarks; bars that do not overlap differ (5 %)"
+            )
+            _save(figure, folder / f"leaderboard_ranks_{shade}.svg")
+
+            mean = held.groupby("method")[["over_gdm", "seconds"]].agg(
+                {"over_gdm": "mean", "seconds": "sum"}
+            )
+            mean = mean.loc[[name for name in mean.index if name in wide]]
+            figure, axes = plt.subplots(figsize=(6, 4))
+            axes.scatter(mean["seconds"], 100 * mean["over_gdm"], color="#0072b2")
+            for name, (over, seconds) in mean.iterrows():
+                axes.annotate(
+                    str(name),
+                    (seconds, 100 * over),
+                    xytext=(3, 3),
+                    textcoords="offset points",
+                )
+            axes.set_xscale("log")
+            axes.set_xlabel("processor seconds, all benchmarks")
+            axes.set_ylabel("accuracy less that of GDM, points")
+            _save(figure, folder / f"leaderboard_time_{shade}.svg")
+
+            beds = [bed for bed in BEDS if bed in set(held["bed"])]
+            figure, grid = plt.subplots(2, 4, figsize=(11, 8), squeeze=False)
+            for axes, bed in zip(grid.flat, beds, strict=False):
+                part = held[held["bed"] == bed].sort_values("mean")
+                color = ["#d55e00" if m == GDM else "#0072b2" for m in part["method"]]
+                axes.barh(part["method"], 100 * part["mean"], color=color)
+                axes.errorbar(
+                    100 * part["mean"],
+                    range(len(part)),
+                    xerr=100 * part["se"],
+                    fmt="none",
+                    ecolor=ink,
+                    linewidth=0.8,
+                )
+                axes.axvline(100 * part["chance"].iloc[0], color="#9ba3ac", ls=":")
+                axes.set_title(BEDS[bed].title, fontsize=8)
+                axes.tick_params(labelsize=6)
+            for axes in list(grid.flat)[len(beds) :]:
+                axes.axis("off")
+            figure.tight_layout()
+            _save(figure, folder / f"leaderboard_benchmarks_{shade}.svg")
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
+def main() -> None:
+    """Run what is missing, and write the tables, the figures and the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=Path("out"))
+    parser.add_argument("--data", type=Path, default=ROOT / "../shared/data")
+    parser.add_argument("--store", type=Path, default=ROOT / "out/leaderboard")
+    parser.add_argument("--beds", nargs="+", default=list(BEDS))
+    parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--limit", type=int, default=120)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.cell:
+        bed, method, file = asked.cell
+        found = cell(bed, method, asked.data, asked.quick, asked.limit)
+        Path(file).write_text(json.dumps(found), "utf-8")
+        return
+    csv = asked.output / "leaderboard.csv"
+    about = csv.with_suffix(".toml")
+    if not asked.page:
+        beds = asked.beds
+        if asked.quick:
+            beds = [b for b in beds if b in ("categories", "overlap", "brains")]
+        names = asked.methods or list(methods(BEDS["categories"]))
+        if asked.quick and not asked.methods:
+            names = [n for n in names if n not in ("RobustSRM", "fugw:dense")]
+        store = asked.store / ("quick" if asked.quick else "full")
+        how: Any = {"quick": asked.quick, "limit": asked.limit}
+        cells = list(run(store, asked.data, beds, names, **how))
+        asked.output.mkdir(parents=True, exist_ok=True)
+        to_frame(cells).to_csv(csv, index=False)
+        known = sorted({FOREIGN[n].package for n in names if n in FOREIGN})
+        packages = [f"{p} {version(p)}" for p in ("numpy", "scipy", *known)]
+        about.write_text(
+            'command = "python benchmarks/leaderboard.py -o docs/results"\n'
+            f'date = "{datetime.now(UTC):%d %B %Y}"\nversion = "{__version__}"\n'
+            f"limit = {asked.limit}\npackages = {json.dumps(packages)}\n"
+            f'machine = "{platform.machine()}, {os.cpu_count()} cores, '
+            f'Python {platform.python_version()}"\n',
+            "utf-8",
+        )
+    import tomllib
+
+    table = pd.read_csv(csv)
+    figures(table, asked.output)
+    if asked.output.resolve() == (ROOT / "docs/results").resolve():
+        made = tomllib.loads(about.read_text("utf-8"))
+        text = page(table, made)
+        (ROOT / "docs/leaderboard.md").write_text(text, "utf-8")
+    print(_scores(table[table["protocol"] == "held-out"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""The checks that all aligners pass."""
+
+from brainweave.testing import check_aligner
+from brainweave_mean_template import MeanTemplate
+
+
+def test_it_passes_what_all_aligners_pass() -> None:
+    """Fit, map, join, pickle: one case of each."""
+    check_aligner(MeanTemplate())

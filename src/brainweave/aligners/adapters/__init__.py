@@ -1,0 +1,1 @@
+"""Methods of other packages, by adapters."""

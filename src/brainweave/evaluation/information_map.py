@@ -1,0 +1,616 @@
+"""Maps of information: what an alignment makes of each place of the brain."""
+
+import json
+import time
+from contextlib import closing
+from copy import copy
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import product
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.base import clone
+
+from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import InputError
+from brainweave._core.io import write_text
+from brainweave._core.validation import check_option
+from brainweave._core.version import __version__
+from brainweave.aligners.no_alignment import NoAlignment
+from brainweave.aligners.piecewise.piecewise import PieceLog, PiecewiseAligner
+from brainweave.basis.places import PieceSpace, parts_of
+from brainweave.evaluation.comparison import MAX_EXACT, N_FLIPS, SIGNIFICANT
+from brainweave.evaluation.evaluate import score_folds
+from brainweave.evaluation.measures import choose_measure
+from brainweave.evaluation.results import chance_level
+from brainweave.evaluation.splits import Split, SplitStudy, split_study
+from brainweave.study.study import Study, Subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNITS = {"classification": "accuracy", "isc": "correlation", "matching": "matching"}
+#: What :meth:`InformationMap.to_image` can show, and how it is told.
+SHOWN = {
+    "score": "score",
+    "excess": "score above chance",
+    "baseline": "score without alignment",
+    "baseline_excess": "score above chance without alignment",
+    "difference": "gain by alignment",
+    "log_p": "-log10 p",
+    "log_p_fdr": "-log10 p, corrected (false discovery rate)",
+    "log_p_max": "-log10 p, corrected (maximum statistic)",
+}
+
+
+@dataclass(frozen=True)
+class InformationMap:
+    """What :func:`information_map` found.
+
+    Attributes
+    ----------
+    names : list
+        Of the places: labels of parcels, or numbers of neighbourhoods.
+    scores : ndarray of shape (n_places, n_subjects)
+        Each subject's score at each place, when it was left out.
+    baseline : ndarray of shape (n_places, n_subjects)
+        The same without alignment; NaN where voxels do not correspond.
+    chance : ndarray of shape (n_places,)
+        The score that guessing gets.
+    ids : list of str
+        The subjects.
+    measure : str
+        What was scored.
+    columns : list of list of ndarray of int
+        The voxels of each place, in each subject.
+    spaces : list
+        The brain space of each subject, or None.
+    centers : ndarray of shape (n_places, 3), or None
+        Where neighbourhoods have their centres.
+    skipped : dict
+        Places that could not be scored, and why.
+    seconds : float
+        What it took.
+    """
+
+    names: list[Any]
+    scores: Matrix = field(repr=False)
+    baseline: Matrix = field(repr=False)
+    chance: Matrix = field(repr=False)
+    ids: list[str]
+    measure: str
+    columns: list[list[NDArray[np.intp]]] = field(repr=False)
+    spaces: list[Any] = field(repr=False)
+    centers: Matrix | None = field(default=None, repr=False)
+    skipped: dict[Any, str] = field(default_factory=dict, repr=False)
+    seconds: float = 0.0
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a table with a row per place.
+
+        ``p`` tests over subjects, one-sided by sign flips, whether the score is above
+        chance; ``p_fdr`` corrects for the number of places by the false discovery rate
+        (Benjamini and Hochberg), ``p_max`` by the maximum statistic. ``difference`` is
+        the gain over no alignment, tested alike, two-sided.
+        """
+        import pandas as pd
+
+        excess = self.scores - self.chance[:, None]
+        gain = self.scores - self.baseline
+        table = pd.DataFrame(
+            {
+                "place": self.names,
+                "n_voxels": [int(c.size) for c in self.columns[0]],
+                "score": self.scores.mean(axis=1),
+                "sd": self.scores.std(axis=1, ddof=1),
+                "chance": self.chance,
+                **flip_tests(excess),
+                "baseline": self.baseline.mean(axis=1),
+                "difference": gain.mean(axis=1),
+            }
+        )
+        of_gain = flip_tests(gain, two_sided=True)
+        table = table.assign(**{f"difference_{k}": v for k, v in of_gain.items()})
+        if self.centers is not None:
+            at = dict(zip("xyz", self.centers.T, strict=False))
+            table = table.assign(**at)
+        return table
+
+    def found(self, *, by: str = "fdr", alpha: float = SIGNIFICANT) -> list[Any]:
+        """Return the places whose score is above chance.
+
+        Parameters
+        ----------
+        by : {"fdr", "max"}, default="fdr"
+            Correct by the false discovery rate, or by the maximum statistic.
+        alpha : float, default=0.05
+            The level.
+
+        Returns
+        -------
+        list
+            Their names.
+        """
+        check_option("by", by, ("fdr", "max"), owner="found")
+        table = self.to_frame()
+        return table["place"][table[f"p_{by}"] < alpha].tolist()
+
+    def voxel_values(
+        self, what: str = "score", *, by: str | None = None, subject: int = 0
+    ) -> Matrix:
+        """Return a value per voxel: that of its parcel, or of its nearest centre.
+
+        Parameters
+        ----------
+        what : str, default="score"
+            "score", "excess" (over chance), "baseline", "baseline_excess",
+            "difference", or "log_p", "log_p_fdr" and "log_p_max" (-log10 p).
+        by : {"fdr", "max"}, optional
+            Leave out places that are not :meth:`found`.
+        subject : int, default=0
+            In whose voxels; neighbourhoods have their centres in those of the first.
+
+        Returns
+        -------
+        ndarray of shape (n_voxels,)
+            NaN where nothing was scored, or is left out.
+        """
+        check_option("what", what, tuple(SHOWN), owner="InformationMap")
+        table = self.to_frame()
+        if what.endswith("excess"):
+            of = "score" if what == "excess" else "baseline"
+            of_place = (table[of] - table["chance"]).to_numpy()
+        elif what.startswith("log_"):
+            of_place = -np.log10(table[what.removeprefix("log_")].to_numpy())
+        else:
+            of_place = table[what].to_numpy()
+        if by is not None:
+            found = set(self.found(by=by))
+            of_place = np.where([k in found for k in self.names], of_place, np.nan)
+        columns, space = self.columns[subject], self.spaces[subject]
+        n = space.n_voxels if space is not None else 1 + max(c.max() for c in columns)
+        values, nearest = np.full(n, np.nan), np.full(n, np.inf)
+        positions = None if self.centers is None else _positions(space, n)
+        for k, own in enumerate(columns):
+            far = np.zeros(own.size)
+            if positions is not None and self.centers is not None:
+                far = np.linalg.norm(positions[own] - self.centers[k], axis=1)
+            closer = own[far < nearest[own]]
+            values[closer], nearest[own] = of_place[k], np.minimum(nearest[own], far)
+        return values
+
+    def to_image(
+        self, what: str = "score", *, by: str | None = None, subject: int = 0
+    ) -> Any:
+        """Return an image in the space of a subject; zero where there is no value.
+
+        Parameters
+        ----------
+        what, by, subject : various
+            As in :meth:`voxel_values`.
+
+        Returns
+        -------
+        image
+            NIfTI, CIFTI, GIfTI (of two hemispheres a dict), or what nilearn gave.
+        """
+        if self.spaces[subject] is None:
+            raise InputError(
+                f"Subject {self.ids[subject]!r} does not know its brain space. Give a "
+                "Study that was loaded from images."
+            )
+        values = np.nan_to_num(self.voxel_values(what, by=by, subject=subject))
+        return self.spaces[subject].to_image(values.astype(np.float32))
+
+    def plot(
+        self, what: str = "excess", *, by: str | None = None, **options: Any
+    ) -> Any:
+        """Plot the map on a glass brain, or on inflated surfaces.
+
+        Parameters
+        ----------
+        what : str, default="excess"
+            As in :meth:`voxel_values`.
+        by : {"fdr", "max"}, optional
+            Leave out places that are not :meth:`found`; by default all are drawn.
+        **options : various
+            Passed to :func:`brainweave.plotting.plot_brain`: ``title``, ``limit``,
+            ``colorbar``.
+
+        Returns
+        -------
+        nilearn display or Figure
+            What nilearn returns.
+        """
+        from brainweave.plotting.model import plot_brain
+
+        options = {"title": SHOWN[what], "views": ("lateral", "medial"), **options}
+        return plot_brain(self.to_image(what, by=by), self.spaces[0], **options)
+
+    def save(self, folder: str | PathLike[str], *, name: str = "") -> list[Path]:
+        """Write images, a table of places, and what they are.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it does not exist.
+        name : str, default=""
+            What file names begin with, such as "task-film_space-MNI152NLin6Asym".
+
+        Returns
+        -------
+        list of Path
+            The files: ``stat-<what>_statmap`` images, ``places.tsv``, ``places.json``.
+        """
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        start, paths = f"{name}_" if name else "", []
+        known = np.isfinite(self.baseline).any()
+        for what in SHOWN:
+            if self.spaces[0] is None or (
+                not known and what.startswith(("baseline", "difference"))
+            ):
+                continue
+            stem = f"{start}stat-{what.replace('_', '')}_statmap"
+            paths += _write_image(self.to_image(what), place / stem)
+        table = place / f"{start}places.tsv"
+        text = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
+        write_text(table, text)
+        told = {
+            "Measure": self.measure,
+            "Subjects": self.ids,
+            "Places": len(self.names),
+            "Skipped": {str(k): v for k, v in self.skipped.items()},
+            "Test": "sign flips over subjects, one-sided; two-sided for differences",
+            "Columns": {k: v for k, v in SHOWN.items() if not k.startswith("log")},
+            "GeneratedBy": [{"Name": "brainweave", "Version": __version__}],
+            "Seconds": round(self.seconds, 1),
+        }
+        write_text(table.with_suffix(".json"), json.dumps(told, indent=2) + "\n")
+        return [*paths, table, table.with_suffix(".json")]
+
+    def __str__(self) -> str:
+        table = self.to_frame()
+        n = int((table["p_fdr"] < SIGNIFICANT).sum())
+        what = "neighborhoods" if self.centers is not None else "places"
+        best = int(table["score"].argmax())
+        gain = table["difference"].mean()
+        more = "" if np.isnan(gain) else f"; {gain:+.3f} by alignment, on average"
+        return (
+            f"{UNITS.get(self.measure, self.measure)} above chance in {n} of "
+            f"{len(table)} {what} (FDR {SIGNIFICANT:g}), highest in "
+            f"{self.names[best]}: {table['score'][best]:.3f}, chance "
+            f"{self.chance[best]:.3f}{more}"
+        )
+
+
+def information_map(
+    aligner: Any,
+    study: Any,
+    y: Any = None,
+    *,
+    measure: Any = None,
+    baseline: bool = True,
+    halves: Any = "category",
+    block: int | None = None,
+    border: int = 0,
+    align: Any = None,
+    match: str | None = None,
+    leave_out: int = 1,
+    protocol: str = "held-out",
+    random_state: int = 0,
+    **options: Any,
+) -> InformationMap:
+    """Score an alignment at every place of the brain, on samples it has not seen.
+
+    In each parcel, or neighbourhood, the voxels alone are aligned and scored as
+    :func:`brainweave.score_alignment` does for all voxels, and once more without
+    alignment.
+
+    Parameters
+    ----------
+    aligner : Parcelwise or Searchlight
+        Says what the places are, and what aligns each. With ``spacing=`` a searchlight
+        scores some thousands of neighbourhoods in place of all.
+    study : Study, SplitStudy or list of arrays of shape (n_samples_i, n_voxels_i)
+        The data.
+    y, halves, block, border, align, match, leave_out, protocol : various
+        As in :func:`brainweave.score_alignment`.
+    measure : {"classification", "matching", "isc"}, optional
+        As in :func:`brainweave.score_alignment`.
+    baseline : bool, default=True
+        Whether to score the voxels without alignment as well. Where masks differ, these
+        are the voxels that all subjects have.
+    random_state : int, default=0
+        Seeds what is random.
+    **options : various
+        The parameters of the measure, such as `classifier` or `window`.
+
+    Returns
+    -------
+    InformationMap
+        Scores, tests, images, and a table of places.
+
+    Notes
+    -----
+    Tests are over subjects: signs of their scores above chance are flipped, all 2^M of
+    them up to 14 subjects. Scores of left-out subjects share those they are compared
+    with, so these tests are approximate; simulations in the tests of the package count
+    what they find in noise. With n subjects no p is below 2^-n: with many places 10
+    subjects are few.
+
+    Examples
+    --------
+    Only the second of three parcels knows the categories:
+
+    >>> from brainweave import GDM, Parcelwise
+    >>> rng = np.random.default_rng(0)
+    >>> y, parcels = [[0, 1, 2] * 8] * 8, np.repeat([1, 2, 3], 20)
+    >>> X = [rng.normal(size=(24, 60)) for _ in y]
+    >>> for x in X:
+    ...     x[:, 20:40] += rng.normal(size=(3, 20))[y[0]]
+    >>> found = information_map(Parcelwise(GDM(2), parcels), X, y)
+    >>> found.found()
+    [2]
+    >>> found.to_frame()["difference"].round(1).tolist()[1] > 0.3
+    True
+    """
+    if not isinstance(aligner, PiecewiseAligner):
+        raise TypeError(
+            "information_map takes Parcelwise(aligner, parcels) or Searchlight(aligner,"
+            f" radius), which say what places are; got {type(aligner).__name__}."
+        )
+    start = time.perf_counter()
+    divided: Any = {"halves": halves, "block": block, "border": border}
+    place = getattr(aligner.aligner, "place", None)
+    if place is not None and not (isinstance(place, str) and place == "auto"):
+        raise InputError(
+            f"place of {type(aligner.aligner).__name__} must be 'auto' or None in an "
+            "information map, where places are the voxels of each piece."
+        )
+    split = split_study(study, y, align=align, match=match, **divided)
+    chosen = choose_measure(measure, split.categories, **options)
+    first = split.splits[0].scored
+    spaces = [s.space for s in first]
+    pieces = aligner._pieces_of([s.samples for s in first], spaces)
+    # each half once, whichever role it has; then what tells which voxels correspond
+    halves_of = {id(h): h for p in split.splits for h in (p.aligning, p.scored)}
+    order, codes = list(halves_of), _voxel_codes(spaces, [s.n_voxels for s in first])
+    arrays = [s.samples for half in halves_of.values() for s in half]
+    arrays += [own[None] for own in codes]
+    task = _Task(
+        [[_without_samples(s) for s in half] for half in halves_of.values()],
+        [
+            (order.index(id(p.aligning)), order.index(id(p.scored)))
+            for p in split.splits
+        ],
+        chosen,
+        {"leave_out": leave_out, "protocol": protocol, "seed": random_state},
+        baseline,
+        [_settled(aligner, pieces, p) for p in split.splits],
+    )
+    log = PieceLog(aligner._piece)
+    columns = pieces.columns * (len(order) + 1)
+    cut = pieces._replace(columns=columns, places=None)
+    with closing(aligner._each_piece(score_piece, cut, arrays, log, task)) as scored:
+        found = dict(scored)
+    log.warn()
+    centers = getattr(aligner, "centers_", None)
+    return InformationMap(
+        names=[pieces.names[k] for k in found],
+        scores=np.array([of_place.scores for of_place in found.values()]),
+        baseline=np.array([of_place.baseline for of_place in found.values()]),
+        chance=np.array([of_place.chance for of_place in found.values()]),
+        ids=list(split.ids),
+        measure=getattr(chosen, "name", type(chosen).__name__),
+        columns=[[own[k] for k in found] for own in pieces.columns],
+        spaces=spaces,
+        centers=None if centers is None else np.asarray(centers)[list(found)],
+        skipped=log.skipped,
+        seconds=time.perf_counter() - start,
+    )
+
+
+# -- one place -------------------------------------------------------------------------
+
+
+class _Task(NamedTuple):
+    """What is done at every place."""
+
+    halves: list[list[Subject]]  # what is known of the samples, without these
+    parts: list[tuple[int, int]]  # the halves that align and are scored
+    measure: Any
+    how: dict[str, Any]
+    baseline: bool
+    settled: list[dict[str, Any]]  # parameters of the aligner, for each part
+
+
+class _Scores(NamedTuple):
+    scores: Matrix
+    baseline: Matrix
+    chance: float
+
+
+def score_piece(aligner: Any, X: list[Any], places: Any, task: _Task) -> _Scores:
+    """Align and score one piece of the brain, in a worker."""
+    n = len(task.halves[0])
+    codes = [own[0] for own in X[-n:]]
+    local = clone(aligner)
+    if "n_jobs" in local.get_params(deep=False):
+        local.set_params(n_jobs=1)  # pieces are what runs in parallel
+    known = bool((codes[0] >= 0).all())
+    spaces = [
+        PieceSpace("", own.tolist(), "voxels") if known else None for own in codes
+    ]
+    arrays = [X[k * n : k * n + n] for k in range(len(task.halves))]
+    scores, chance = _scores_of(local, task, arrays, spaces)
+    without = np.full(n, np.nan)
+    common = reduce(np.intersect1d, codes)
+    if task.baseline and known and common.size:
+        rows = [np.flatnonzero(np.isin(own, common)) for own in codes]
+        rows = [own[np.argsort(c[own])] for own, c in zip(rows, codes, strict=True)]
+        arrays = [[x[:, r] for x, r in zip(h, rows, strict=True)] for h in arrays]
+        without = _scores_of(NoAlignment(), task, arrays, [None] * n)[0]
+    return _Scores(scores, without, chance)
+
+
+def _scores_of(
+    aligner: Any, task: _Task, arrays: list[list[Any]], spaces: list[Any]
+) -> tuple[Matrix, float]:
+    """Return the score of each subject, and chance."""
+    halves = []
+    for known, samples in zip(task.halves, arrays, strict=True):
+        subjects = [copy(subject) for subject in known]
+        for s, x, space in zip(subjects, samples, spaces, strict=True):
+            s.samples, s.space = x, space
+        halves.append(Study(subjects))
+    ids = halves[0].ids
+    records, scores = [], np.zeros((len(task.parts), len(ids)))
+    for k, (aligning, scored) in enumerate(task.parts):
+        part = SplitStudy([Split(halves[aligning], halves[scored])])
+        model = clone(aligner)
+        if model._chooses:  # once for all folds, from the samples that align
+            model.set_params(**(task.settled[k] or _settled_here(model, part)))
+        for record in score_folds(model, part, task.measure, n_jobs=1, **task.how):
+            records.append(record)
+            each = zip(record["test_subjects"], record["subject_scores"], strict=True)
+            for id, score in each:
+                scores[k, ids.index(id)] = np.nan if score is None else score
+    if np.isnan(scores).any():
+        raise InputError("a subject has no samples here that can be scored.")
+    chances = [r["chance"] for r in records if "chance" in r]
+    return scores.mean(axis=0), float(np.mean(chances or [chance_level(records)]))
+
+
+def _settled_here(aligner: Any, split: SplitStudy) -> dict[str, Any]:
+    """Return what the aligner chooses for all subjects of a split."""
+    half = split.splits[0].for_aligner(aligner)
+    X = half.bases_for(aligner, list(range(half.n_subjects)), n_jobs=1)
+    fitted = clone(aligner)
+    fitted._is_piece = True
+    settled: dict[str, Any] = aligner._settled_by([fitted.fit(X, half.y_for(aligner))])
+    return settled
+
+
+def _without_samples(subject: Subject) -> Subject:
+    known = copy(subject)
+    known.samples, known.space = np.empty((subject.n_samples, 0)), None
+    return known
+
+
+def _settled(aligner: Any, pieces: Any, part: Split) -> dict[str, Any]:
+    """Return what some pieces choose for all, from the samples that align."""
+    used = part.for_aligner(aligner.aligner)
+    arrays, runs = [s.samples for s in used.aligning], [s.runs for s in used.aligning]
+    found: dict[str, Any] = aligner._settled(
+        pieces, arrays, used.y_for(aligner.aligner), runs
+    )
+    return found
+
+
+def _voxel_codes(spaces: list[Any], n_voxels: list[int]) -> list[NDArray[np.intp]]:
+    """Return a number per voxel, equal where voxels of subjects correspond; else -1."""
+    asked = [getattr(space, "voxel_labels", None) for space in spaces]
+    if all(space is spaces[0] or space == spaces[0] for space in spaces):
+        if len(set(n_voxels)) == 1:
+            return [np.arange(n) for n in n_voxels]
+    elif all(ask is not None for ask in asked):
+        labels = [ask() for ask in asked if ask is not None]
+        if len({frame for frame, _, _ in labels}) == 1:
+            code_of: dict[Any, int] = {}
+            return [
+                np.array([code_of.setdefault(v, len(code_of)) for v in names])
+                for _, names, _ in labels
+            ]
+    return [np.full(n, -1) for n in n_voxels]
+
+
+# -- statistics ------------------------------------------------------------------------
+
+
+def flip_tests(values: Any, *, two_sided: bool = False) -> dict[str, Matrix]:
+    """Test the mean over subjects at each place, by flipping signs of subjects alike.
+
+    Parameters
+    ----------
+    values : array of shape (n_places, n_subjects)
+        What is zero by chance.
+    two_sided : bool, default=False
+        Whether also means below zero count.
+
+    Returns
+    -------
+    dict
+        ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by the
+        largest mean of all places, each in units of its root mean square. NaN at places
+        with a NaN.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0, 2, 1, 2, 1, 2, 1, 2], [1, -1, 1, -1, 1, -1, 1, -1]])
+    >>> {k: v.round(3).tolist() for k, v in flip_tests(values).items()}
+    {'p': [0.004, 0.637], 'p_fdr': [0.008, 0.637], 'p_max': [0.008, 0.867]}
+    """
+    given = np.asarray(values, dtype=np.float64)
+    known = np.isfinite(given).all(axis=1)
+    found = given[known]
+    size = np.sqrt((found**2).mean(axis=1, keepdims=True))
+    found = found / np.where(size > 0, size, 1)
+    n = given.shape[1]
+    extra = int(n > MAX_EXACT)
+    if extra:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
+    else:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
+    size_of = np.abs if two_sided else np.positive
+    seen = size_of(found.mean(axis=1))
+    counts, largest = np.zeros(len(found)), np.full(len(signs), -np.inf)
+    for start in range(0, len(found), 256):  # of all places at once memory is short
+        some = slice(start, start + 256)
+        means = size_of(signs @ found[some].T / n)
+        counts[some] = (means >= seen[some] - 1e-12).sum(axis=0)  # a tie counts
+        largest = np.maximum(largest, means.max(axis=1))
+    p = (counts + extra) / (len(signs) + extra)
+    as_large = len(signs) - np.searchsorted(np.sort(largest), seen - 1e-12)
+    columns = {
+        "p": p,
+        "p_fdr": stats.false_discovery_control(p) if p.size else p,
+        "p_max": (as_large + extra) / (len(signs) + extra),
+    }
+    for name, own in columns.items():
+        columns[name] = np.full(len(given), np.nan)
+        columns[name][known] = own
+    return columns
+
+
+# -- images ----------------------------------------------------------------------------
+
+
+def _positions(space: Any, n: int) -> Matrix:
+    """Return where voxels lie, for their distance from centres."""
+    at = np.full((n, 3), np.inf)
+    for part in parts_of(space, "the reference", remedy="Fit on a Study of images."):
+        at[part.columns] = part.positions
+    return at
+
+
+def _write_image(image: Any, stem: Path) -> list[Path]:
+    """Write an image of any kind; return the files."""
+    if isinstance(image, dict):  # of hemispheres
+        return [p for i in image.values() for p in _write_image(i, stem)]
+    name = stem.name
+    if hasattr(image, "darrays"):
+        structure = str(image.meta.get("AnatomicalStructurePrimary", ""))
+        side = {"CortexLeft": "hemi-L_", "CortexRight": "hemi-R_"}.get(structure, "")
+        name = name.replace("stat-", f"{side}stat-") + ".shape.gii"
+    else:
+        is_cifti = hasattr(image.header, "get_axis")
+        name += ".dscalar.nii" if is_cifti else ".nii.gz"
+    path = stem.with_name(name)
+    image.to_filename(path)
+    return [path]

@@ -1,0 +1,349 @@
+"""Figures of films: who saw what, shared time courses, where people are alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from brainweave._core.arrays import Codes, Matrix, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import is_missing
+from brainweave.evaluation import timeline as timelines
+from brainweave.evaluation.metrics import average_seen, averages_of_others, zscored
+from brainweave.plotting import style
+from brainweave.plotting.results import draw_bar
+from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+N_TICKS = 9
+ROUND = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1200, 3600)
+
+
+@dataclass(frozen=True)
+class Timeline(timelines.Timeline):
+    """Time steps of films, in order, and the step that each sample shows."""
+
+    seconds: Matrix | None = None  # into the film at each step, if ids tell
+
+    def lay(self, values: Sequence[Any]) -> list[Matrix]:
+        """Put rows of subjects at their steps; NaN where a subject has no sample."""
+        return [
+            self.place(np.asarray(to_numpy(x), float), i) for i, x in enumerate(values)
+        ]
+
+    def standardized(self, shared: Sequence[Any]) -> list[Matrix]:
+        """Bring the features of each person to unit variance within each film."""
+        out = [np.array(to_numpy(x), float) for x in shared]
+        for x, places in zip(out, self.places, strict=True):
+            film = np.where(places < 0, -1, self.films[places])
+            for one in np.unique(film):
+                x[film == one] = zscored(x[film == one])
+        return out
+
+    def name(self, step: int) -> str:
+        """Return the time of a step in its film, and the film if there are several."""
+        since = step - int(np.argmax(self.films == self.films[step]))
+        time = str(since)
+        if self.seconds is not None:
+            time = f"{int(self.seconds[step] // 60)}:{self.seconds[step] % 60:02.0f}"
+        film = self.names[self.films[step]] if len(self.names) > 1 else ""
+        return f"{film} {time}".strip()
+
+    @property
+    def clock(self) -> str:
+        """What times are counted in."""
+        return "sample of the film" if self.seconds is None else "time in the film"
+
+
+def read_timeline(study: Any) -> Timeline | None:
+    """Return the time steps of a study of films; None if it is none.
+
+    Samples correspond by their stimulus ids, or, without categories, row by row.
+    """
+    ids = [s.stimuli for s in study]
+    lengths = {s.n_samples for s in study}
+    if any(own is None for own in ids):
+        if len(lengths) > 1 or study.categories:
+            return None
+        ids = [np.arange(n) for n in lengths] * len(study)
+    known = [[None if is_missing(v) else v for v in own.tolist()] for own in ids]
+    clock = timelines.timeline(known, study.ids)
+    seconds: Any = np.full(clock.films.size, np.nan)
+    for subject, places in zip(study, clock.places, strict=True):
+        if subject.times is not None:
+            seconds[places[places >= 0]] = subject.times[places >= 0]
+    steps, shown = np.arange(seconds.size), ~np.isnan(seconds)
+    seconds = np.interp(steps, steps[shown], seconds[shown]) if shown.any() else None
+    names = [style.clean_text(name.rstrip("@:-_ ")) for name in clock.names]
+    return Timeline(clock.places, clock.films, names, seconds)
+
+
+def _need_timeline(study: Any) -> Timeline:
+    found = study if isinstance(study, Timeline) else read_timeline(study)
+    if found is None:
+        raise InputError(
+            "The samples have no stimulus ids, so nothing tells who saw what when. "
+            "Give the study its films: brainweave.study.film_clock(study, films)."
+        )
+    return found
+
+
+def _label_clock(ax: Any, timeline: Timeline) -> None:
+    """Name times below the axes, round ones, and films above them."""
+    films, n, seconds = timeline.films, timeline.films.size, timeline.seconds
+    starts = [int(np.argmax(films == f)) for f in range(len(timeline.names))]
+    since = np.arange(n) - np.array(starts)[films] if seconds is None else seconds
+    for every in ROUND if seconds is None else (60.0 * r for r in ROUND):
+        whole = np.floor(since / every + 1e-6)
+        new = np.r_[True, (np.diff(whole) != 0) | (np.diff(films) != 0)]
+        round_ones = np.flatnonzero(new & (since < every * (whole + 0.5)))
+        if round_ones.size <= N_TICKS:
+            break
+    else:
+        round_ones = np.array(starts[:: -(-len(starts) // N_TICKS)])
+    one = replace(timeline, names=timeline.names[:1])
+    style.name_ticks(ax.xaxis, round_ones.tolist(), map(one.name, round_ones.tolist()))
+    for start in starts[1:]:
+        ax.axvline(start, color=MUTED, linewidth=0.8, linestyle=DASHED)
+    if 1 < len(starts) <= N_TICKS:
+        for name, start in zip(timeline.names, starts, strict=True):
+            how: Any = {"xycoords": ax.get_xaxis_transform(), "color": MUTED}
+            how |= {"xytext": (2, 3), "textcoords": "offset points", "fontsize": 8}
+            ax.annotate(name, (start, 1.0), parse_math=False, **how)
+    unit = " (minutes:seconds)" if seconds is not None else ""
+    ax.set(xlim=(0, n), xlabel=timeline.clock + unit)
+
+
+@style.styled
+def plot_coverage(
+    study: Any,
+    *,
+    names: Sequence[Any] | None = None,
+    axes: "Axes | None" = None,
+) -> "Axes":
+    """Plot who saw which part of the films, a strip per subject.
+
+    Parameters
+    ----------
+    study : Study
+        With stimulus ids; see :func:`brainweave.study.film_clock`.
+    names : sequence of str, optional
+        Names of the subjects; by default their ids.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
+
+    Returns
+    -------
+    Axes
+        One colour per film; what a subject did not see is empty.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> film = simulate_study(
+    ...     n_subjects=3, design="movie", n_voxels=50, missing_parts=1
+    ... )
+    >>> plot_coverage(film).get_ylim()
+    (3.0, 0.0)
+    """
+    from matplotlib.colors import to_rgba
+
+    timeline = _need_timeline(study)
+    if names is None:
+        names = [s.id for s in study]
+    names = style.name_subjects(names, len(timeline.places))
+    colors = [to_rgba(color) for color in style.palette(len(timeline.names))]
+    image = np.array(colors)[timeline.films] * timeline.seen[:, :, None]
+    ax = style.draw_strips(image, names, axes)
+    _label_clock(ax, timeline)
+    return ax
+
+
+@style.styled
+def plot_time_courses(
+    shared: Sequence[Any],
+    study: Any,
+    *,
+    components: Sequence[int] = (0, 1, 2, 3),
+    axes: "Axes | None" = None,
+) -> "Axes":
+    """Plot shared features over the film: the mean, and each person around it.
+
+    Parameters
+    ----------
+    shared : list of arrays of shape (n_samples_i, n_components)
+        What ``transform`` returns.
+    study : Study
+        Whose samples they are.
+    components : sequence of int, default=(0, 1, 2, 3)
+        Features to plot, numbered from 0; those that there are.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
+
+    Returns
+    -------
+    Axes
+        Features lie above each other; each is standardised in each person and film.
+    """
+    timeline = _need_timeline(study)
+    wanted = [k for k in components if k < to_numpy(shared[0]).shape[1]]
+    laid = timeline.lay(timeline.standardized([to_numpy(x)[:, wanted] for x in shared]))
+    ax = style.new_axes(axes, 6.8, 0.8 + 0.85 * len(wanted))
+    places = [-5.0 * row for row in range(len(wanted))]
+    mean = average_seen(laid)
+    for column, low in enumerate(places):
+        ax.axhline(low, color=GRID, linewidth=0.8)
+        for own in laid:  # as an image: many lines would make a page slow
+            curve: Any = {"color": style.UNLABELLED, "alpha": 0.5, "linewidth": 0.6}
+            ax.plot(low + own[:, column], rasterized=True, **curve)
+        ax.plot(low + mean[:, column], color=ACCENT, linewidth=1.3)
+    style.name_ticks(ax.yaxis, places, [f"feature {k}" for k in wanted])
+    ax.tick_params(axis="y", length=0)
+    ax.spines[:].set_visible(False)
+    _label_clock(ax, timeline)
+    return ax
+
+
+@style.styled
+def plot_correlations(correlations: Matrix, *, axes: "Axes | None" = None) -> "Axes":
+    """Plot the inter-subject correlation of each feature.
+
+    Parameters
+    ----------
+    correlations : ndarray of shape (n_subjects, n_features)
+        What :func:`brainweave.inter_subject_correlation` returns.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
+
+    Returns
+    -------
+    Axes
+        Bars are means over subjects, dots are subjects.
+    """
+    n = correlations.shape[1]
+    ax = style.new_axes(axes, 4.8, 0.75 + 0.24 * n)
+    for k, own in enumerate(correlations.T):
+        draw_bar(ax, k, own[~np.isnan(own)], "{:.2f}".format)
+    style.name_ticks(ax.yaxis, list(range(n)), [f"feature {k}" for k in range(n)])
+    ax.tick_params(axis="y", length=0)
+    low = min(0.0, float(np.nanmin(correlations, initial=0)))
+    ax.set(xlim=(low, 1), ylim=(n - 0.4, -0.6))
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel("correlation with the average of the others")
+    return ax
+
+
+@dataclass(frozen=True)
+class SegmentsFound:
+    """Which segments of a film each person's are most like, among those of the others.
+
+    `found` has, per person and segment, the number of the segment that the average of
+    the others resembles most, -1 where too little was seen; `starts` are their first
+    time steps, `chance` is what guessing finds.
+    """
+
+    found: Codes
+    starts: Codes
+    chance: float
+
+    @property
+    def matched(self) -> Matrix:
+        """Share of those who saw a segment whose own it is; NaN if nobody saw it."""
+        seen = (self.found >= 0).sum(axis=0)
+        right = (self.found == np.arange(self.starts.size)).sum(axis=0)
+        return np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
+
+    def confusion(self, most: int) -> tuple[Codes, Codes]:
+        """Count true against found segments, in at most so many stretches; and these.
+
+        The stretches are told by their first segments.
+        """
+        size = -(-self.starts.size // most)
+        n = -(-self.starts.size // size)
+        counts = np.zeros((n, n), np.intp)
+        person, true = np.nonzero(self.found >= 0)
+        np.add.at(counts, (true // size, self.found[person, true] // size), 1)
+        return counts, np.arange(0, self.starts.size, size)
+
+
+def find_segments(
+    shared: Sequence[Matrix], timeline: Timeline, *, window: int = 9
+) -> SegmentsFound | None:
+    """Find segments of each person in the average of the others; None if there are few.
+
+    Segments follow each other and do not cross from one film to the next.
+    """
+    sizes = np.bincount(timeline.films)
+    begins = np.cumsum(sizes) - sizes
+    starts = np.concatenate(
+        [
+            b + window * np.arange(n // window)
+            for b, n in zip(begins, sizes, strict=True)
+        ]
+    )
+    if starts.size < 2:
+        return None
+    laid = timeline.lay(shared)
+    rows = starts[:, None] + np.arange(window)
+    found, chances = [], []
+    for own, others in zip(laid, averages_of_others(laid), strict=True):
+        a, b = (x[rows].reshape(starts.size, -1) for x in (own, others))
+        alike, common = _correlate_seen(a, b)
+        alike[common < a.shape[1] / 2] = -np.inf
+        # the segment itself must have been seen by both, and have a rival
+        counts = (np.diag(alike) > -2) & ((alike > -2).sum(axis=1) > 1)
+        found.append(np.where(counts, alike.argmax(axis=1), -1))
+        chances += list(1 / (alike > -2).sum(axis=1)[counts])
+    if not chances:
+        return None
+    return SegmentsFound(np.array(found), starts, float(np.mean(chances)))
+
+
+def _correlate_seen(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
+    """Correlate rows of a with rows of b over what both have, and count that."""
+    known_a, known_b = (np.isfinite(x).astype(float) for x in (a, b))
+    a, b = np.nan_to_num(a), np.nan_to_num(b)
+    n = known_a @ known_b.T
+    some = np.maximum(n, 1)
+    sum_a, sum_b = a @ known_b.T, known_a @ b.T
+    spread = ((a * a) @ known_b.T - sum_a**2 / some) * (
+        known_a @ (b * b).T - sum_b**2 / some
+    )
+    norm = np.sqrt(np.where(spread > 1e-12, spread, np.inf))
+    return (a @ b.T - sum_a * sum_b / some) / norm, n
+
+
+@style.styled
+def plot_segments_found(
+    segments: SegmentsFound, study: Any, *, axes: "Axes | None" = None
+) -> "Axes":
+    """Plot where in the film people are alike.
+
+    Parameters
+    ----------
+    segments : SegmentsFound
+        What :func:`find_segments` returns.
+    study : Study or Timeline
+        Whose samples they are of.
+    axes : matplotlib Axes, optional
+        Where to draw; by default in a new figure.
+
+    Returns
+    -------
+    Axes
+        Bars are shares of people; the dashed line is chance.
+    """
+    timeline = _need_timeline(study)
+    ax = style.new_axes(axes, 6.8, 2.2)
+    width = int(np.diff(segments.starts).min(initial=timeline.films.size))
+    shares = np.nan_to_num(segments.matched)
+    ax.bar(segments.starts, shares, width=0.92 * width, align="edge", color=ACCENT)
+    ax.axhline(segments.chance, color=INK, linestyle=DASHED, linewidth=1.1)
+    ax.set_ylim(0, 1)
+    ax.set_yticks(np.linspace(0, 1, 5), [f"{p} %" for p in range(0, 101, 25)])
+    ax.set_ylabel("people whose\nsegment is found")
+    _label_clock(ax, timeline)
+    return ax

@@ -1,0 +1,53 @@
+"""The chapter on information maps: pictures with one colour scale, and the places."""
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from brainweave._core.exceptions import BrainweaveError
+from brainweave.evaluation.information_map import SHOWN
+from brainweave.report.elements import Element, Section, Table, brain_png
+
+MOST_ROWS = 40  # places that the table shows; all are in the download
+PICTURES = ("excess", "baseline_excess", "difference")
+
+
+def information_section(found: Any) -> Section | None:
+    """Draw scores above chance, with and without alignment, and list the places."""
+    if found is None:
+        return None
+    table = found.to_frame()
+    ranked = table.sort_values(["p", "score"], ascending=[True, False])
+    columns = ["place", "n_voxels", "score", "chance", "p", "p_fdr", "p_max"]
+    if np.isfinite(table["baseline"]).any():
+        columns += ["baseline", "difference", "difference_p_fdr"]
+    shown = Table.of({c: ranked[c].head(MOST_ROWS).tolist() for c in columns})
+    data = Table.of({c: ranked[c].tolist() for c in ranked})
+    told = {"shown": f"the first {MOST_ROWS} of " if len(table) > MOST_ROWS else ""}
+    elements = [
+        _pictures(found, table),
+        Element.make("information-places", told, table=shown, data=data, wide=True),
+    ]
+    return Section.make("information", elements, summary=f"{found}.")
+
+
+def _pictures(found: Any, table: Any) -> Element | None:
+    """Draw all maps with one colour scale."""
+    if found.spaces[0] is None:
+        return None
+    known = [
+        what
+        for what in PICTURES
+        if what == "excess" or np.isfinite(table["baseline"]).any()
+    ]
+    sizes = [np.nanmax(np.abs(found.voxel_values(what)), initial=0.0) for what in known]
+    limit = float(max(sizes)) or 1.0
+    try:
+        drawn = [
+            brain_png(found.plot(what, limit=limit, colorbar=True), SHOWN[what])
+            for what in known
+        ]
+    except BrainweaveError as error:  # a space without a picture
+        return Element.make("maps-note", {"error": str(error)})
+    return Element.make("information-maps", figure=Markup("").join(drawn))
