@@ -150,6 +150,17 @@ def test_many_groups_are_compared_in_the_span_of_what_is_shared_most(rng, place)
                 assert_allclose(one[1], other[1], atol=1e-9)
 
 
+def test_whether_places_are_used_is_decided_by_all_groups(rng, monkeypatch):
+    X = film(rng, 5, voxels=12, n=400, noise=4.0)
+    found = []
+    for directions in (12, 10**6):
+        monkeypatch.setattr("brainweave.aligners.gdm.ridge.N_DIRECTIONS", directions)
+        found.append(GDM(3, graph="time", shrinkage=1.0).fit(X).place_)
+    assert found[0].used
+    assert found[0].ridge == found[1].ridge
+    assert found[0].gain == pytest.approx(found[1].gain, rel=1e-6)
+
+
 @pytest.mark.parametrize(("n_groups", "different"), [(5, 0), (5, -1), (165, -1)])
 def test_few_groups_and_those_apart_are_compared_as_they_are(rng, n_groups, different):
     _, smoothers, _ = many_times(rng, 3)

@@ -89,10 +89,10 @@ class LeadingGroups:
     2011): so many that the leading components of other ridges lie in them, too.
     """
 
-    def __init__(self, joint: JointRidge, graph: Graph) -> None:
+    def __init__(self, joint: JointRidge, graph: Graph, *, exact: bool = False) -> None:
         self.U, self.signs = columns_of(graph)
         size = self.signs.size
-        if size > 2 * N_DIRECTIONS and (self.signs > 0).all():
+        if not exact and size > 2 * N_DIRECTIONS and (self.signs > 0).all():
             T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
             for _ in range(N_PRODUCTS):
                 smooth = joint.smooth([u @ T for u in self.U])
