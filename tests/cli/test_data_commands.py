@@ -315,7 +315,7 @@ def odd_files(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("{}/folder",), "name the files themselves"),
+        (("{}/folder",), "Name the files themselves"),
         (("{}/folder/anna.nii.gz", "{}/x.mat"), "is not clear"),
         (("{}/folder", "{}/sub001", "--format", "bids"), "one folder; got 2 paths"),
         (("{}/folder/anna.nii.gz", "--format", "bids"), "one folder; got 1 paths"),

@@ -204,11 +204,16 @@ def test_an_interruption_leaves_whole_files_and_says_how_to_go_on(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # what a shell starts in the background does not hear it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert "Scoring methods ..." in process.stderr.readline()
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    try:
+        assert "Scoring methods ..." in process.stderr.readline()
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Traceback" not in error
     assert "no partial files were left" in error

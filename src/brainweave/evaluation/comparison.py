@@ -6,9 +6,7 @@ are few ways, so that no p can be below a bound; whoever prints a p prints the b
 """
 
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, product
@@ -260,7 +258,7 @@ def judge_alignment(
         if answer in answers:  # the reasons do not repeat the title
             short = [reason.removeprefix(f"{title}: ") for reason in reasons]
             return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked cannot be told", reasons)
+    return Verdict("open", "Whether alignment worked cannot be tested", reasons)
 
 
 def _judge_accuracy(
@@ -611,11 +609,7 @@ def compare_methods(
             shape=(2, len(whole)),
         )
         grids.append(Grid(source, members, protocols, chosen, random_state))
-    kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
-    with kept as folder:
-        found = run_grid(
-            grids, folder, n_jobs=n_jobs, retry_failed=True, progress=progress
-        )
+    found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
     for method in methods:
         alike: dict[str, list[str]] = {}  # but for their numbers
         for text in found.warnings_of(method):

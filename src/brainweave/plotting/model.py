@@ -164,6 +164,12 @@ def plot_brain(
     -------
     nilearn display or Figure
         What nilearn returns: a display for volumes, a figure for surfaces.
+
+    Examples
+    --------
+    >>> import nibabel as nib
+    >>> values = np.ones((4, 5, 4), np.float32)
+    >>> display = plot_brain(nib.Nifti1Image(values, np.diag([9.0, 9, 9, 1])))
     """
     import matplotlib.pyplot as plt
     from nilearn import plotting
@@ -265,10 +271,11 @@ def _plot_surfaces(
             axes=figure.add_subplot(len(views), len(sides), number, projection="3d"),
             figure=figure,
             vmax=limit,
+            threshold=1e-6 * limit,  # where there is nothing, folds are seen
             cmap=cmap,
             colorbar=colorbar and number == len(panels),
         )
-    figure.subplots_adjust(0, 0, 0.95, 0.95, wspace=0, hspace=0)
+    figure.subplots_adjust(0, 0, 0.85, 0.95, wspace=0, hspace=0)
     if title:
         figure.suptitle(title, fontsize=10)
     return figure

@@ -30,7 +30,7 @@ Fit = Callable[[Rows, Rows, list[Rows]], tuple[list[Matrix], list[Matrix]]]
 Mask = NDArray[np.bool_]
 
 BORDER = 10  # held-out samples next to aligning ones that are not judged, at most
-CANNOT_TELL = "cannot be told with this design"
+CANNOT_TELL = "cannot be tested with this design"
 FEW = 20  # held-out samples of which all are judged
 
 
@@ -406,7 +406,7 @@ def _half_basis(
     if data is None or groups is None:
         raise InputError(
             "voxels were scaled by their reliability over all samples, held-out ones "
-            "too, and the samples that could tell it anew are not here; pass X."
+            "too, and the samples needed to estimate it again are missing; pass X."
         )
     voxels = _Rows(data, rows, without_trends)
     half = SubjectBasis(voxels, kernel=basis.kernel, groups=groups[rows], **how)

@@ -1,7 +1,7 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -255,8 +255,9 @@ class GDM(GraphAligner):
     device: Any = None
 
     _ridge = True
-    _first_ridges: Any = None  # where the search begins, of a fit to half the samples,
-    _met_ridges: Any = None  # and where it ended
+    # where the search begins, of a fit to half the samples, and where it ended
+    _first_ridges: Any = field(default=None, init=False)
+    _met_ridges: Any = field(default=None, init=False)
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
@@ -383,7 +384,7 @@ class GDM(GraphAligner):
             n = self._aligning_places[0].shape[1]
             return Places(n, [None] * len(bases), "as of all samples")
         elif any(b._narrow is None and b._data is None for b in bases):
-            reason = "the samples of the subjects are not at hand"
+            reason = "the samples of the subjects are not available"
         else:
             found = find_places(self.place, bases, owner=self._owner)
             if isinstance(found, Places):
