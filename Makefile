@@ -157,12 +157,18 @@ contracts: $(VENV)/.dev  ## who may import whom
 check: lint types contracts test  ## the whole gate
 
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
+	$(BIN)/python benchmarks/bench_default.py
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
 
+bench-default: $(VENV)/.dev  ## the default beside SRM, into docs/speed.md (ten minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_default.py -o docs/results
+	$(BIN)/python tools/results.py --page
+
 bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
+	$(BIN)/python benchmarks/bench_default.py --quick
 	$(BIN)/python benchmarks/bench_gdm.py --quick
 	$(BIN)/python benchmarks/bench_evaluation.py --quick
 	$(BIN)/python benchmarks/bench_table2.py --quick
