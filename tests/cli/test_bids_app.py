@@ -557,7 +557,12 @@ def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
 
     from brainweave.cli.bids_app import took_part
 
-    known = {"labels": ["cat", None, None], "stimuli": ids, "n_samples": 3}
+    known = {
+        "labels": ["cat", None, None],
+        "stimuli": ids,
+        "n_samples": 3,
+        "n_voxels": 9,
+    }
     bases = [SimpleNamespace(id=f"0{i}", **known) for i in range(2)]
     for flags in took_part(aligner, bases):
         assert flags.astype(int).tolist() == want

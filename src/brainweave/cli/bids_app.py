@@ -515,20 +515,17 @@ def took_part(model: Any, bases: list[Any]) -> list[Any]:
 def _common_settings(job: Job, made: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that all bases were made with; refuse if they differ."""
     flat = {id: _flatten(origin["settings"]) for id, origin in made.items()}
-    differing = []
     for name in sorted({name for settings in flat.values() for name in settings}):
         subjects: dict[str, list[str]] = {}  # by the value that they have
         for id, settings in flat.items():
-            value = settings.get(name, "not given")
-            subjects.setdefault(str(value), []).append(f"sub-{id}")
+            value = str(settings.get(name, "not given"))
+            subjects.setdefault(value, []).append(f"sub-{id}")
         if len(subjects) > 1:
             listed = "; ".join(f"{v} for {', '.join(s)}" for v, s in subjects.items())
-            differing.append(f"{name} was {listed}")
-    if differing:
-        raise UsageError(
-            f"The bases were not made in the same way: {'. '.join(differing)}. Run "
-            "participant again with the same options for all."
-        )
+            raise UsageError(
+                f"The bases were not made in the same way: {name} was {listed}. Run "
+                "participant again with the same options for all."
+            )
     common = next(iter(flat.values()))
     for name, wanted in _flatten(job.settings).items():
         option = name.removeprefix("--").replace("-", "_")

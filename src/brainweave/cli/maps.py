@@ -34,24 +34,9 @@ def information_map(
     random_state: c.RandomState = None,
     match: c.Match = None,
     param: c.MethodParam = None,
-    measure: Annotated[
-        str | None,
-        c.option(
-            "classification, matching or isc; by default what suits the study.",
-            panel=c.SCORE,
-        ),
-    ] = None,
-    halves: Annotated[
-        str,
-        c.option(
-            "How samples are split, to align with one half and score the other: "
-            "category, run, film or time.",
-            panel=c.SCORE,
-        ),
-    ] = "category",
-    leave_out: Annotated[
-        int, c.option("Subjects tested at a time.", panel=c.SCORE)
-    ] = 1,
+    measure: c.Measure = None,
+    halves: c.Halves = "category",
+    leave_out: c.LeaveOut = 1,
     report: c.Report = True,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
