@@ -24,12 +24,14 @@ def information_section(found: Any) -> Section | None:
         columns += ["baseline", "difference", "difference_p_fdr"]
     shown = Table.of({c: ranked[c].head(MOST_ROWS).tolist() for c in columns})
     data = Table.of({c: ranked[c].tolist() for c in ranked})
-    told = {"shown": f"the first {MOST_ROWS} of " if len(table) > MOST_ROWS else ""}
+    cut = {"shown": f"the first {MOST_ROWS} of " if len(table) > MOST_ROWS else ""}
     elements = [
         _pictures(found, table),
-        Element.make("information-places", told, table=shown, data=data, wide=True),
+        Element.make("information-places", cut, table=shown, data=data, wide=True),
     ]
-    return Section.make("information", elements, summary=f"{found}.")
+    told = str(found)
+    summary = f"{told[:1].upper()}{told[1:]}."
+    return Section.make("information", elements, summary=summary)
 
 
 def _pictures(found: Any, table: Any) -> Element | None:
@@ -45,7 +47,8 @@ def _pictures(found: Any, table: Any) -> Element | None:
     limit = float(max(sizes)) or 1.0
     try:
         drawn = [
-            brain_png(found.plot(what, limit=limit, colorbar=True), SHOWN[what])
+            Markup("<h4>{}</h4>").format(SHOWN[what].capitalize())
+            + brain_png(found.plot(what, limit=limit, title=None), SHOWN[what])
             for what in known
         ]
     except BrainweaveError as error:  # a space without a picture
