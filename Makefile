@@ -15,7 +15,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz fuzz-quick test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz fuzz-quick test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place leaderboard error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -132,7 +132,7 @@ $(PACKAGE)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PACKAGE)/$(SCRIPTS)/python || { echo "Setting up $(PACKAGE) ..."; tools/make_venv.sh $(PACKAGE); }
 	@echo "Installing the tools that check packages into $(PACKAGE) ..."
 	@$(PACKAGE)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install build twine check-manifest \
-		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml
+		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml pypandoc_binary
 	@touch $@
 
 package-check: $(PACKAGE)/.ready  ## is this fit to be published? metadata, archives, workflows, citation, paper
@@ -157,16 +157,23 @@ contracts: $(VENV)/.dev  ## who may import whom
 check: lint types contracts test  ## the whole gate
 
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
+	$(BIN)/python benchmarks/bench_default.py
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
 
+bench-default: $(VENV)/.dev  ## the default beside SRM, into docs/speed.md (ten minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_default.py -o docs/results
+	$(BIN)/python tools/results.py --page
+
 bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
+	$(BIN)/python benchmarks/bench_default.py --quick
 	$(BIN)/python benchmarks/bench_gdm.py --quick
 	$(BIN)/python benchmarks/bench_evaluation.py --quick
 	$(BIN)/python benchmarks/bench_table2.py --quick
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/place.py --quick
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/leaderboard.py --quick
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/$(SCRIPTS)/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
@@ -182,6 +189,9 @@ peers: $(PEERS)/.ready  ## compare with other implementations, in an environment
 bench-peers: $(PEERS)/.ready $(VENV)/.dev  ## time, memory, accuracy beside other packages (an hour)
 	OMP_NUM_THREADS=1 $(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py -o docs/results
 	$(BIN)/python tools/results.py --page
+
+leaderboard: $(PEERS)/.ready  ## all methods, own and of other packages, on all benchmarks (hours; resumable)
+	OMP_NUM_THREADS=1 $(PEERS)/$(SCRIPTS)/python benchmarks/leaderboard.py -o docs/results
 
 bench-place: $(VENV)/.dev  ## when it helps to know the place: simulated brains (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/place.py -o docs/results

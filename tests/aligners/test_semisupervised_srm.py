@@ -12,10 +12,10 @@ from sklearn.linear_model import LogisticRegression
 
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.srm.semisupervised import (
-    Classifier,
     SemiSupervisedSRM,
     SubjectTerms,
     fit_classifier,
+    losses_of,
     objective,
     step_map,
 )
@@ -93,11 +93,11 @@ def test_reduced_steps_equal_steps_on_voxels():
     x = rng.normal(size=(30, 80))
     U, d, Vt = np.linalg.svd(x, full_matrices=False)
     R, theta = rng.normal(size=(20, 3)), rng.normal(size=(3, 4))
-    classifier = Classifier(theta, np.zeros(4))
+    theta = np.vstack([theta, np.zeros(4)])
     codes, Q = np.arange(10) % 4, np.linalg.qr(rng.normal(size=(30, 3)))[0]
     small = SubjectTerms((U * d)[:20], (U * d)[20:], codes, 0.9, 0.1, Q.copy())
     large = SubjectTerms(x[:20], x[20:], codes, 0.9, 0.1, Vt.T @ Q)
-    histories = [step_map(s, R, classifier) for s in (small, large)]
+    histories = [step_map(s, R, theta) for s in (small, large)]
     assert len(histories[0]) > 3
     assert_allclose(histories[0], histories[1], rtol=1e-8)
     assert_allclose(Vt.T @ small.Q, large.Q, atol=1e-6)
@@ -112,11 +112,11 @@ def test_gradient_vanishes_along_the_manifold_at_the_end():
         subject = SubjectTerms(
             rows[:N_LOCKED], rows[N_LOCKED:], codes, model.alpha, model.gamma
         )
-        classifier = Classifier(model.theta_, model.bias_)
+        theta = np.vstack([model.theta_, model.bias_])
 
-        def value(flat, subject=subject, classifier=classifier, shape=Q.shape):
+        def value(flat, subject=subject, theta=theta, shape=Q.shape):
             subject.Q = flat.reshape(shape)
-            return objective([subject], model.shared_response_, classifier)
+            return objective([subject], model.shared_response_, theta)
 
         slope = scipy.optimize.approx_fprime(Q.ravel(), value).reshape(Q.shape)
         along = slope - Q @ (Q.T @ slope + slope.T @ Q) / 2
@@ -133,17 +133,16 @@ def test_classifier_equals_scikit_learn():
     ]
     for s in subjects:
         s.Q = np.eye(3)
-    start = Classifier(np.zeros((3, 4)), np.zeros(4))
-    ours = fit_classifier(subjects, start)
+    ours = fit_classifier(subjects, np.zeros((4, 4)))
     weights = np.concatenate([np.full(m, 1 / m) for m in (30, 50)])
     theirs = LogisticRegression(C=0.8 / 0.01, tol=1e-10, max_iter=10_000).fit(
         np.concatenate([s.labelled for s in subjects]),
         np.concatenate([s.codes for s in subjects]),
         weights,
     )
-    assert_allclose(ours.theta.T, theirs.coef_, atol=1e-4)
+    assert_allclose(ours[:-1].T, theirs.coef_, atol=1e-4)
     intercepts = theirs.intercept_ - theirs.intercept_.mean()
-    assert_allclose(ours.bias - ours.bias.mean(), intercepts, atol=1e-4)
+    assert_allclose(ours[-1] - ours[-1].mean(), intercepts, atol=1e-4)
 
 
 def test_little_alpha_is_deterministic_srm():
@@ -168,9 +167,9 @@ def test_labels_separate_classes_better_than_the_movie_alone():
 
     def loss(model):
         features = model.transform([x[N_LOCKED:] for x in test])
-        classifier = Classifier(model.theta_, model.bias_)
+        theta = np.vstack([model.theta_, model.bias_])
         return sum(
-            classifier.losses(f, np.searchsorted(NAMES, t))[0].mean()
+            losses_of(f, np.searchsorted(NAMES, t), theta)[0].mean()
             for f, t in zip(features, labels_of(truth), strict=True)
         )
 

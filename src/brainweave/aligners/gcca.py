@@ -89,6 +89,8 @@ class GCCA(TimeLocked):
     energy: Any = 1.0
     kernel: Any = "linear"
     kernel_params: Any = None
+    standardize: bool | str = True
+    n_jobs: int | None = None
 
     _stored: ClassVar[dict[str, Any]] = {
         "eigenvalues_": "K",

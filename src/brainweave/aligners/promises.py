@@ -40,15 +40,15 @@ class ProMises(Iterative, InPlaces):
     ----------
     n_components : int or None, default=None
         Leading dimensions of the common space to keep; None keeps all.
-    concentration : float >= 0, default=1
-        How much places count: :math:`k_i` in units of the mean eigenvalue of the
-        subject's Gram matrix.
     max_iter : int, default=100
         Most iterations.
     tol : float, default=1e-4
         As in :class:`DetSRM`.
     energy, standardize, n_jobs : various
         As in :class:`DetSRM`.
+    concentration : float >= 0, default=1
+        How much places count: :math:`k_i` in units of the mean eigenvalue of the
+        subject's Gram matrix.
 
     Attributes
     ----------

@@ -92,6 +92,8 @@ class RidgeAlignment(InPlaces):
     _: KW_ONLY
     target: int | str = "leave-one-out"
     shrinkage: float | str = "auto"
+    standardize: bool | str = True
+    n_jobs: int | None = None
 
     _solution_name = "mixing_"
     _needs_eigenbasis = False

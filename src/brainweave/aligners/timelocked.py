@@ -12,7 +12,7 @@ so :math:`K` and matrices as wide as the target are all that is needed.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -121,9 +121,6 @@ class TimeLocked(BaseAligner):
     """
 
     n_components: int = 10
-    _: KW_ONLY
-    standardize: bool | str = True
-    n_jobs: int | None = None
 
     shared_response_: Matrix = field(init=False)
     _stored: ClassVar[dict[str, Any]] = {
@@ -176,6 +173,8 @@ class Iterative(TimeLocked):
     max_iter: int = 500
     tol: float = 1e-5
     energy: Any = 1.0
+    standardize: bool | str = True
+    n_jobs: int | None = None
 
     _stored: ClassVar[dict[str, Any]] = {
         "objective_history_": [float],

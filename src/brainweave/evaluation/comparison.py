@@ -258,7 +258,7 @@ def judge_alignment(
         if answer in answers:  # the reasons do not repeat the title
             short = [reason.removeprefix(f"{title}: ") for reason in reasons]
             return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked cannot be told", reasons)
+    return Verdict("open", "Whether alignment worked cannot be tested", reasons)
 
 
 def _judge_accuracy(
@@ -317,11 +317,12 @@ def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None
 def _written(result: Any, value: Any) -> str:
     """Write a score: shares in per cent."""
     if getattr(result, "score", "accuracy") in SHARES:
-        return _percent(value)
+        return percent(value)
     return f"{value:.3f}"
 
 
-def _percent(share: Any) -> str:
+def percent(share: Any) -> str:
+    """Write a share as people read it; the space does not break."""
     return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
 
 

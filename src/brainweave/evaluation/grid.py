@@ -164,8 +164,8 @@ def _hash(value: Any) -> str:
         return str(joblib.hash(value))
     except Exception as error:  # whatever pickling raises
         raise InputError(
-            "A setting has no content that could be recognised again, so results with "
-            f"it cannot be kept ({error}). Define functions and classes at the top of "
+            "A setting could not be recognised in a later run, so results with it "
+            f"cannot be kept ({error}). Define functions and classes at the top of "
             "a module, and give lists or arrays."
         ) from error
 

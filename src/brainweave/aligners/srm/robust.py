@@ -36,8 +36,6 @@ from brainweave.basis.linalg import polar
 
 Chunks = Iterable[tuple[slice, Any]]
 
-# squared singular values, relative to the largest, that a Gram matrix resolves well
-WELL_CONDITIONED = {"float64": 1e-8, "float32": 1e-4}
 SETTLED = 1e-5  # change of a sample's response, relative to it, that ends the passes
 
 
@@ -91,12 +89,7 @@ def update_map(
 
 def orthonormalize(W: Floats) -> None:
     """Replace W by its polar factor, in place."""
-    metric = (W.T @ W).astype(np.float64)
-    values, vectors = np.linalg.eigh(metric)
-    if values[0] > WELL_CONDITIONED[W.dtype.name] * values[-1]:
-        W[:] = W @ ((vectors / np.sqrt(values)) @ vectors.T).astype(W.dtype)
-    else:
-        W[:] = polar(W.astype(np.float64))
+    W[:] = polar(W.astype(np.float64))
 
 
 def individual_term(

@@ -10,7 +10,7 @@ majorised at :math:`Q` by a linear function whose minimum is the polar factor of
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.optimize
@@ -58,24 +58,26 @@ class SubjectTerms:
         self.label_weight = self.alpha / self.gamma / max(len(self.codes), 1)
 
 
-class Classifier(NamedTuple):
-    """Multinomial logistic classifier: ``features @ theta + bias`` are its logits."""
+def with_ones(features: Matrix) -> Matrix:
+    """Return features with a column of ones, whose weights are the intercepts."""
+    return np.column_stack([features, np.ones(len(features))])
 
-    theta: Matrix
-    bias: Matrix
 
-    def losses(self, features: Matrix, codes: Codes) -> tuple[Matrix, Matrix]:
-        """Return the loss of each sample, and its slope along the logits."""
-        log_p = np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
-        rows, slope = np.arange(len(codes)), np.exp(log_p)
-        slope[rows, codes] -= 1
-        return -log_p[rows, codes], slope
+def losses_of(features: Matrix, codes: Codes, theta: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the logistic loss of each sample, and its slope along the logits.
+
+    The last row of ``theta`` are the intercepts of the classes.
+    """
+    log_p = np.asarray(log_softmax(with_ones(features) @ theta, axis=1))
+    rows, slope = np.arange(len(codes)), np.exp(log_p)
+    slope[rows, codes] -= 1
+    return -log_p[rows, codes], slope
 
 
 def step_map(
     subject: SubjectTerms,
     R: Matrix,
-    classifier: Classifier,
+    theta: Matrix,
     *,
     n_steps: int = INNER_STEPS,
     tol: float = 1e-10,
@@ -85,9 +87,9 @@ def step_map(
     weight = subject.label_weight
 
     def evaluate(Q: Matrix) -> tuple[float, Matrix]:
-        losses, slope = classifier.losses(subject.labelled @ Q, subject.codes)
+        losses, slope = losses_of(subject.labelled @ Q, subject.codes, theta)
         value = weight * float(losses.sum()) - float((pull * Q).sum())
-        gradient = weight * (subject.labelled.T @ (slope @ classifier.theta.T)) - pull
+        gradient = weight * (subject.labelled.T @ (slope @ theta[:-1].T)) - pull
         return value, gradient
 
     value, gradient = evaluate(subject.Q)
@@ -113,44 +115,38 @@ def step_map(
     return history
 
 
-def fit_classifier(subjects: list[SubjectTerms], before: Classifier) -> Classifier:
-    """Return the best classifier of the labelled features: a convex problem."""
-    features = np.concatenate([s.labelled @ s.Q for s in subjects])
+def fit_classifier(subjects: list[SubjectTerms], before: Matrix) -> Matrix:
+    """Return the best weights of the labelled features: a convex problem."""
+    features = with_ones(np.concatenate([s.labelled @ s.Q for s in subjects]))
     codes = np.concatenate([s.codes for s in subjects])
     counts = [len(s.codes) for s in subjects]
     weights = np.repeat([s.label_weight for s in subjects], counts)
-    k, n_classes = before.theta.shape
-
-    def unpack(flat: Matrix) -> Classifier:
-        theta, bias = np.split(flat, [k * n_classes])
-        return Classifier(theta.reshape(k, n_classes), bias)
 
     def evaluate(flat: Matrix) -> tuple[float, Matrix]:
-        now = unpack(flat)
-        losses, slope = now.losses(features, codes)
-        value = weights @ losses + (now.theta**2).sum() / 2
-        slope *= weights[:, None]
-        by_theta = features.T @ slope + now.theta
-        return float(value), np.concatenate([by_theta.ravel(), slope.sum(axis=0)])
+        theta = flat.reshape(before.shape).copy()
+        losses, slope = losses_of(features[:, :-1], codes, theta)
+        theta[-1] = 0  # intercepts are free
+        gradient = features.T @ (slope * weights[:, None]) + theta
+        return float(weights @ losses + (theta**2).sum() / 2), gradient.ravel()
 
-    start = np.concatenate([before.theta.ravel(), before.bias])
     result = scipy.optimize.minimize(
         evaluate,
-        start,
+        before.ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 500, "ftol": 1e-13, "gtol": 1e-8, "maxcor": 20},
     )
-    return unpack(result.x) if result.fun <= evaluate(start)[0] else before
+    better = result.fun <= evaluate(before.ravel())[0]
+    return np.asarray(result.x).reshape(before.shape) if better else before
 
 
-def objective(subjects: list[SubjectTerms], R: Matrix, classifier: Classifier) -> float:
+def objective(subjects: list[SubjectTerms], R: Matrix, theta: Matrix) -> float:
     """Return the value of the whole objective."""
-    total = float((classifier.theta**2).sum()) / 2
+    total = float((theta[:-1] ** 2).sum()) / 2
     for s in subjects:
         distance = s.locked - R @ s.Q.T
         total += s.row_weight / 2 * float((distance * distance).sum())
-        losses, _ = classifier.losses(s.labelled @ s.Q, s.codes)
+        losses, _ = losses_of(s.labelled @ s.Q, s.codes, theta)
         total += s.label_weight * float(losses.sum())
     return total
 
@@ -306,22 +302,20 @@ class SemiSupervisedSRM(FromRandomStart):
         for s in subjects:
             s.Q = polar(s.locked.T @ start)
         R = mean_response()
-        classifier = Classifier(np.zeros((k, len(names))), np.zeros(len(names)))
-        classifier = fit_classifier(subjects, classifier)
-        iterations = self._new_iterations(objective(subjects, R, classifier))
+        theta = fit_classifier(subjects, np.zeros((k + 1, len(names))))
+        iterations = self._new_iterations(objective(subjects, R, theta))
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
             while iterations.go_on():
-                step = partial(step_map, R=R, classifier=classifier)
-                over_subjects(step, subjects)
+                over_subjects(partial(step_map, R=R, theta=theta), subjects)
                 R = mean_response()
-                classifier = fit_classifier(subjects, classifier)
-                iterations.add(objective(subjects, R, classifier))
+                theta = fit_classifier(subjects, theta)
+                iterations.add(objective(subjects, R, theta))
         turn = principal_axes(R)
         self.shared_response_ = R @ turn
         kinds = {type(name) for name in names}
         self.classes_ = np.array(names, dtype=None if len(kinds) == 1 else object)
         self.labels_locked_ = any((c != NO_GROUP).all() for c in codes)
-        self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
+        self.theta_, self.bias_ = turn.T @ theta[:-1], theta[-1]
         self._set_convergence(iterations)
         return [s.Q @ turn for s in subjects]
 
@@ -403,12 +397,9 @@ class SemiSupervisedSRM(FromRandomStart):
             R = R[:0]
             centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
             subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
-        limit, classifier = (
-            self._new_iterations(0.0),
-            Classifier(self.theta_, self.bias_),
-        )
+        limit, theta = self._new_iterations(0.0), np.vstack([self.theta_, self.bias_])
         steps, tol = 10 * limit.max_iter, 1e-3 * limit.tol
-        history = step_map(subject, R, classifier, n_steps=steps, tol=tol)
+        history = step_map(subject, R, theta, n_steps=steps, tol=tol)
         new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
         new.objective_history = history
         return new
