@@ -331,7 +331,7 @@ def test_nobody_aligns_with_the_part_that_is_matched():
 
     class Spy(GDM):
         def fit(self, X, y):
-            each = [{sample.split(":")[0] for sample in own} for own in y]
+            each = [{sample.split("@")[0] for sample in own} for own in y]
             seen.append(set.union(*each))
             seen_by.append(each)
             return super().fit(X, y)
