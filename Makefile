@@ -132,7 +132,7 @@ $(PACKAGE)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PACKAGE)/$(SCRIPTS)/python || { echo "Setting up $(PACKAGE) ..."; tools/make_venv.sh $(PACKAGE); }
 	@echo "Installing the tools that check packages into $(PACKAGE) ..."
 	@$(PACKAGE)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install build twine check-manifest \
-		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml
+		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml pypandoc_binary
 	@touch $@
 
 package-check: $(PACKAGE)/.ready  ## is this fit to be published? metadata, archives, workflows, citation, paper
@@ -157,12 +157,18 @@ contracts: $(VENV)/.dev  ## who may import whom
 check: lint types contracts test  ## the whole gate
 
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
+	$(BIN)/python benchmarks/bench_default.py
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
 
+bench-default: $(VENV)/.dev  ## the default beside SRM, into docs/speed.md (ten minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_default.py -o docs/results
+	$(BIN)/python tools/results.py --page
+
 bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
+	$(BIN)/python benchmarks/bench_default.py --quick
 	$(BIN)/python benchmarks/bench_gdm.py --quick
 	$(BIN)/python benchmarks/bench_evaluation.py --quick
 	$(BIN)/python benchmarks/bench_table2.py --quick

@@ -28,10 +28,10 @@ if MISSING:
     sys.exit(f"bench_gpu.py needs {', '.join(MISSING)}: not installed here.")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+import numpy as np
+import torch
 
-from brainweave import GDM, SRM, PaperGDM, SubjectBasis  # noqa: E402
+from brainweave import GDM, SRM, PaperGDM, SubjectBasis
 
 N_PINNED = 4
 E = (None, 0.35)  # shrinkage, and a cut at an energy

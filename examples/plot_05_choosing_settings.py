@@ -19,7 +19,6 @@ from brainweave import (
     simulate_study,
     split_study,
 )
-from brainweave.plotting import plot_energy
 
 # sphinx_gallery_thumbnail_number = 2
 
@@ -34,15 +33,23 @@ aligning, other = studies[0].split_halves()
 # ---------------------
 # Each curve shows the cumulative share of singular values of one subject of the first
 # study. Dots mark the cut at 82 %.
-plot_energy(PaperGDM(5, energy=0.82).fit(aligning), names=studies[0].ids)
+import matplotlib.pyplot as plt
+import numpy as np
+
+figure, ax = plt.subplots(figsize=(5, 3), layout="constrained")
+for basis in PaperGDM(5, energy=0.82).fit(aligning).bases_:
+    share = np.cumsum(np.sqrt(basis.spectrum))
+    (line,) = ax.plot(share / share[-1])
+    ax.plot(
+        basis.n_kept, (share / share[-1])[basis.n_kept - 1], "o", c=line.get_color()
+    )
+ax.set(xlabel="components", ylabel="share of singular values")
 
 # %%
 # A low energy removes responses; a high energy lets the fit use directions of noise, in
 # which a high-dimensional subject can agree with any other. We plot the mean and
 # standard error of the scores of four studies that differ only in their seed, and the
 # default, which has no energy, as a band.
-import matplotlib.pyplot as plt
-import numpy as np
 
 splits = [split_study(study) for study in studies]
 energies = (0.5, 0.65, 0.75, 0.82, 0.9, 1.0)
@@ -102,16 +109,15 @@ for name, values in {
 # C categories determine at most C - 1 components. ``n_components="auto"``, the default
 # of ``GDM()``, keeps components in their order as long as they hold up on held-out
 # samples. We plot the fit of each component to the graph; larger is better:
-from brainweave.plotting import plot_eigenvalues
-
 gdm = GDM("auto").fit(aligning)
 print("kept", gdm.n_components_, "of at most", len(studies[0].categories) - 1)
-plot_eigenvalues(gdm)
+summary = gdm.component_summary()
+ax = summary["graph_fit"].plot.bar(rot=0, figsize=(5, 3), ylabel="fit to the graph")
 
 # %%
 # The choice is based on this table. ``agreement`` is measured on the samples of the fit
 # and always high; ``agreement_cv`` and its p-value are measured on held-out samples:
-gdm.component_summary().round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
+summary.round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
 
 # %%
 # Kernels, graphs and K can be searched together with the energy:

@@ -68,7 +68,7 @@ plt.show()
 
 # %%
 # **Nothing in common but places.** Two groups who saw different films are tied by
-# places. A warning says that nothing else ties them.
+# places, and a warning points out that nothing else ties them.
 import warnings
 
 films = [["a"]] * 4 + [["b"]] * 4

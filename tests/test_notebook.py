@@ -12,7 +12,6 @@ SHOWN = ["study", "gdm", "gdm.maps_[0]", "alignment_check(gdm)", "result"]
 DRAWN = [
     "plot_sequences(study)",
     "plot_shared_space(shared, [subject.labels for subject in other])",
-    "plot_eigenvalues(gdm)",
     "plot_accuracy(result)",
     "plot_feature_map(gdm.maps_[0], 0)",
 ]

@@ -11,14 +11,12 @@ import pytest
 from matplotlib.colors import to_hex
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, PaperGDM, SubjectBasis
+from brainweave import GDM, PaperGDM
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
     palette,
     plot_accuracy,
     plot_confusion,
-    plot_eigenvalues,
-    plot_energy,
     plot_feature_map,
     plot_sequences,
     plot_shared_space,
@@ -137,34 +135,6 @@ def test_confusion_shows_shares_of_rows():
     assert ax.get_title(loc="left") == "GDM, joint"
 
 
-def test_eigenvalues_are_split_where_the_gain_ends(fitted):
-    ax = plot_eigenvalues(fitted)
-    known, arbitrary = ax.collections[:2]
-    fit = np.column_stack([range(4), -fitted.eigenvalues_])  # under an energy
-    assert_allclose(known.get_offsets(), fit[:2], rtol=1e-12)
-    assert_allclose(arbitrary.get_offsets(), fit[2:], rtol=1e-12)
-    texts = [t.get_text() for t in ax.get_legend().get_texts()]
-    assert texts == ["2 gain from the graph", "2 arbitrary"]
-
-
-def test_energy_curves_end_at_one_and_dots_are_the_cuts(fitted):
-    ax = plot_energy(fitted, names=["x", "y"])
-    for basis, line, dot in zip(
-        fitted.bases_, ax.get_lines(), ax.collections, strict=False
-    ):
-        singular = np.sqrt(basis.spectrum)
-        expected = np.cumsum(singular) / singular.sum()
-        assert_allclose(line.get_ydata(), expected, rtol=1e-12)
-        assert dot.get_offsets()[0, 0] == basis.n_kept
-    assert_allclose(ax.get_lines()[-1].get_ydata(), 0.7, rtol=1e-12)
-
-
-def test_energy_takes_bases_alone():
-    X = np.random.default_rng(0).normal(size=(8, 20))
-    ax = plot_energy([SubjectBasis(X)])
-    assert len(ax.get_lines()) == 1  # nothing is cut: no line for it
-
-
 @pytest.mark.parametrize("color_by", ["label", "subject"])
 def test_shared_space_draws_every_sample_once(color_by):
     rng = np.random.default_rng(1)
@@ -199,14 +169,9 @@ def test_figures_do_not_follow_or_change_the_users_style():
     import matplotlib as mpl
 
     with mpl.rc_context({"lines.linewidth": 9.0, "text.color": "red"}):
-        ax = plot_eigenvalues(_FakeModel())
+        ax = plot_sequences([["a", "b"]])
         assert mpl.rcParams["lines.linewidth"] == 9.0
     assert ax.get_legend().get_texts()[0].get_color() != "red"
-
-
-class _FakeModel:
-    eigenvalues_ = np.array([1.0, 2.0])
-    n_informative_ = 1
 
 
 @pytest.mark.parametrize(
@@ -217,8 +182,6 @@ class _FakeModel:
         (lambda: plot_accuracy([]), InputError, "no results given"),
         (lambda: plot_accuracy([3]), TypeError, "without 'scores'"),
         (lambda: plot_accuracy(FakeResult([])), InputError, "'GDM' has no folds"),
-        (lambda: plot_eigenvalues(GDM()), InputError, "GDM has no eigenvalues"),
-        (lambda: plot_energy(GDM()), InputError, "does not hold the subjects' bases"),
         (
             lambda: plot_shared_space([np.eye(2)], [["a"]]),
             InputError,
@@ -315,14 +278,12 @@ def test_too_many_names_leave_no_room_for_a_legend(fitted):
     assert ax.get_legend() is None
     ax = plot_shared_space([np.zeros((25, 2))], labels)
     assert ax.get_legend() is None
-    ax = plot_energy([fitted.bases_[0]] * 11)
-    assert ax.get_legend() is None
     with pytest.raises(InputError, match=r"\[25\] samples do not fit .* of \[25, 25\]"):
         plot_shared_space([np.zeros((25, 2))] * 2, labels)
 
 
 def test_figures_are_those_of_pyplot_or_go_where_they_are_told(fitted):
-    ax = plot_eigenvalues(fitted)
+    ax = plot_sequences([["a", "b"]])
     assert ax.figure.number in plt.get_fignums()  # which notebooks show
     _, (left, right) = plt.subplots(1, 2)
     assert plot_sequences([["a", "b"]], axes=left) is left

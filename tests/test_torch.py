@@ -235,6 +235,10 @@ def test_a_smoother_on_a_device_is_that_of_numpy(rng, device, missing):
     assert_allclose(ours.regress(B)[0], theirs.regress(B)[0], atol=1e-12)
     assert_allclose(ours.smooth(B), theirs.smooth(B), atol=1e-10)
     assert_allclose(ours.quadratic_form(U).cpu(), theirs.quadratic_form(U), atol=1e-10)
+    Z = B - B.mean(axis=0)
+    for columns in (U, U.toarray()):
+        for a, b in zip(ours.forms(columns, Z), theirs.forms(columns, Z), strict=True):
+            assert_allclose(a, b, atol=1e-9)
     assert_allclose(ours.root[1], theirs.root[1], atol=1e-10)
     blocks = rng.permutation(np.repeat([0, 1, 4], [5, 20, 15]))  # of three lengths
     assert_allclose(ours.leave_out(B, blocks), theirs.leave_out(B, blocks), atol=1e-9)

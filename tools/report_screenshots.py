@@ -1,9 +1,10 @@
-"""Write reports of five kinds of studies, and take pictures of them to look at.
+"""Write reports of six kinds of studies, and take pictures of them to look at.
 
 ``python tools/report_screenshots.py [NAME ...]`` writes, for each of demo, noise, bids,
-categories and raider (if its files are there) the report at 1280 and 390 pixels, light
-and dark, and its printed pages, into ``out/report_screenshots``. Needs playwright and
-Chromium (``tools/install_browser.sh``); pages of the PDF become pictures with pymupdf.
+categories, film and raider (if its files are there) the report at 1280 and 390 pixels,
+light and dark, and its printed pages, into ``out/report_screenshots``. Needs playwright
+and Chromium (``tools/install_browser.sh``); pages of the PDF become pictures with
+pymupdf.
 """
 
 import os
@@ -93,6 +94,32 @@ def categories():
     return report_of("categories", study, methods={"GDM": GDM(8)}, n_components=8)
 
 
+def film():
+    """Write the report of a film that three of six people saw in part."""
+    from brainweave import (
+        GDM,
+        SRM,
+        NoAlignment,
+        compare_methods,
+        load_bids,
+        simulate_study,
+    )
+    from brainweave.report import write_report
+
+    folder = OUT / "film_bids"
+    shutil.rmtree(folder, ignore_errors=True)
+    simulated = simulate_study(
+        n_subjects=6, n_voxels=150, n_runs=2, design="movie", missing_parts=3
+    )
+    simulated.to_bids(folder, task="film", events=False)
+    study = load_bids(folder, task="film", films="runs", scrub=0.5)
+    methods = {"GDM": GDM(8, graph="time"), "SRM": SRM(8), "none": NoAlignment()}
+    results = compare_methods(study, methods).results
+    model = GDM(8, graph="time").fit(study)
+    path = OUT / "film.html"
+    return write_report(path, study=study, model=model, results=results)
+
+
 def raider():
     """Seven categories of images in ten people (Haxby et al., 2011)."""
     sys.path.insert(0, str(ROOT))
@@ -104,7 +131,7 @@ def raider():
     return report_of("raider", study, methods=methods, n_components=6)
 
 
-REPORTS = {f.__name__: f for f in (demo, noise, bids, categories, raider)}
+REPORTS = {f.__name__: f for f in (demo, noise, bids, categories, film, raider)}
 
 
 def find_chromium():

@@ -242,6 +242,20 @@ def place_losses(table: pd.DataFrame) -> str:
     return f"{told}\n\n" + ("\n".join(losses) or "- nowhere") + "\n"
 
 
+def default_speed_text(table: pd.DataFrame) -> str:
+    """Write what benchmarks/bench_default.py measured, a row per fit."""
+    stages = list(table.columns[7:])
+    rows = []
+    for row in table.to_dict("records"):
+        shape = f"{row['subjects']} x {row['samples']} x {row['voxels']}"
+        kind = "labels" if row["categories"] else "film"
+        shares = [f"{100 * row[s]:.0f}" if row[s] else "" for s in stages]
+        numbers = [f"{row['seconds']:.2f}", f"{row['ratio']:.2f}"]
+        rows.append([f"{shape}, {kind}", row["model"], *numbers, *shares])
+    head = ["shape", "model", "seconds", "x SRM", *(f"{s}, %" for s in stages)]
+    return markdown(head, rows)
+
+
 TEXTS: dict[str, Callable[..., str]] = {
     "raider": raider_text,
     "pieman": pieman_text,
@@ -252,6 +266,7 @@ TEXTS: dict[str, Callable[..., str]] = {
     "table2": lambda table: table_text(table, published=True),
     "peers": peers_text,
     "peers_seconds": peers_seconds_text,
+    "default_speed": default_speed_text,
     "error_rates": error_rates_text,
     "place": place_text,
 }

@@ -63,7 +63,7 @@ def test_a_pickled_model_needs_its_samples(data):
     X, y = data
     model = without_bases(bw.GDM(2).fit(X, y))
     assert "pass X" in bw.alignment_check(model).reason
-    with pytest.raises(InputError, match="came back without its bases"):
+    with pytest.raises(InputError, match="unpickled without its bases"):
         model.component_summary()
     other = bw.alignment_check(model, [x[:-2] for x in X], [k[:-2] for k in y])
     assert "not those the model aligned" in other.reason

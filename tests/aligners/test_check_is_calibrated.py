@@ -126,7 +126,7 @@ def test_a_design_that_cannot_tell_says_so_and_more_runs_can():
     check = bw.alignment_check(bw.GDM(1).fit(X, y), runs=runs)
     assert check.worked is None
     assert check.verdict.startswith(
-        "Whether alignment worked cannot be told with this design: "
+        "Whether alignment worked cannot be tested with this design: "
     )
     assert "6 runs like these would do" in check.verdict
     X, y = [np.tile(x, (3, 1)) for x in X], [np.tile(v, 3) for v in y]

@@ -258,11 +258,12 @@ def test_components_hold_up_in_their_order():
     )
     assert check.worked
     assert (check.n_holding, check.p_value, check.agreement) == (2, 0.005, 0.7)
-    assert "in 2 of 4 shared features (correlation of the first 2 0.70" in check.verdict
+    assert "in 2 of 4 shared features" in check.verdict
+    assert "(correlation of the first 2: 0.70" in check.verdict
     none = replace(check, p=np.full(4, 0.3), n_together=1)
     assert (none.worked, none.n_holding) == (False, 0)
     assert none.verdict.startswith("No evidence")
-    cannot = AlignmentCheck("cannot be told with this design: why")
+    cannot = AlignmentCheck("cannot be tested with this design: why")
     assert cannot.verdict == "Whether alignment worked " + cannot.reason
 
 
@@ -314,7 +315,7 @@ def test_components_of_noise_look_like_noise():
 
 
 def test_auto_warns_that_components_of_noise_mean_nothing():
-    said = "No evidence of a shared space.*do not read anything into them"
+    said = "No evidence of a shared space.*do not interpret them"
     with pytest.warns(AlignmentWarning, match=said):
         model = bw.GDM("auto").fit(signal_or_noise(0, signal=0))
     assert not model.component_summary()["informative"].any()

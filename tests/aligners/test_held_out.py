@@ -55,7 +55,7 @@ def test_the_scan_is_cut_between_blocks_where_most_have_their_like_on_both_sides
 @pytest.mark.parametrize("codes", [[0, 0, 1, 1], [0, 1, 2], [0, 0, 0, 1]])
 def test_a_category_in_one_block_cannot_be_told_from_its_time(codes):
     codes = np.repeat(codes, 4)
-    with pytest.raises(InputError, match="cannot be told with this design"):
+    with pytest.raises(InputError, match="cannot be tested with this design"):
         halves_of([codes, codes], None)
     # each sample a run of its own: then they are no block
     halves_of([codes, codes], [np.arange(codes.size)] * 2)
@@ -392,7 +392,7 @@ def test_too_few_blocks_cannot_tell(
     if ways >= 20:
         assert agreement.permutation_test([fold] * 2, 19, 0).p[0] <= 1
         return
-    with pytest.raises(InputError, match="cannot be told with this design") as error:
+    with pytest.raises(InputError, match="cannot be tested with this design") as error:
         agreement.permutation_test([fold] * 2, 19, 0)
     assert f"in {ways} ways that differ" in str(error.value)
     per_half = needed // 2

@@ -77,7 +77,11 @@ def test_a_dict_names_its_subjects(X):
         ([[[1, 2], [3]], [[1, 2], [3, 4]]], None, "X[0] must be a 2-D array"),
         ({"a": "x.nii.gz", "b": "y.nii.gz"}, Y, "X['a'] is the path"),
         ({"a": np.ones((24, 3)), "b": np.ones(3)}, Y, "X['b'] must be 2-D"),
-        ([np.eye(24), np.eye(23)], Y, "but X[1] has 23 samples"),
+        (
+            [np.eye(24), np.eye(23)],
+            Y,
+            "24 labels for 23 samples. y is one list for all",
+        ),
         ([np.eye(24)] * 2, {"a": Y, "b": Y}, "X has no ids to match it with"),
         ({"a": np.eye(24), "b": np.eye(24)}, {"a": Y}, "no subject 'b'"),
         ([np.eye(24)] * 2, "ababab", "must hold labels, got the text"),

@@ -15,6 +15,7 @@ from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
 from brainweave.aligners.piecewise.parcelwise import Parcelwise
+from brainweave.aligners.piecewise.searchlight import Searchlight
 from brainweave.aligners.srm.robust import RobustSRM
 from brainweave.aligners.srm.srm import DetSRM
 from brainweave.basis.basis import SubjectBasis
@@ -53,7 +54,7 @@ class Person:
 
     def __init__(self, samples, space=None, labels=None):
         self.samples, self.space, self.labels = samples, space, labels
-        self.n_samples = len(samples)
+        self.n_samples, self.n_voxels = np.shape(samples)
 
     def data(self):
         return self.samples
@@ -383,3 +384,26 @@ def test_labels_that_are_given_win_over_those_of_the_subject():
     assert_allclose(model.fit_new_subject(wrong, y).transform(X[0]), want)
     right = Subject("new", X[0], labels=y)
     assert_allclose(model.fit_new_subject(right).transform(X[0]), want)
+
+
+def test_values_of_pieces_are_put_on_the_brain():
+    space = Volume(np.ones((7, 10, 1), bool), np.eye(4))
+    people = [Person(x, space) for x in make_study()]
+    model = model_of(PARCELS).fit(people)
+    values = {name: 10.0 * k for k, name in enumerate(model.parcels_)}
+    image = model.piece_image(values)
+    expected = [values.get(label, 0.0) for label in PARCELS.tolist()]
+    assert_allclose(image.ravel(), expected)
+    with pytest.raises(InputError, match="has no parcel 'V1'"):
+        model.piece_image({"V1": 1.0})
+    with pytest.raises(InputError, match="brain space of subject 0 is not known"):
+        model_of(PARCELS).fit(make_study()).piece_image(values)
+
+
+def test_values_of_neighborhoods_are_averaged_over_voxels():
+    space = Volume(np.ones((7, 10, 1), bool), np.eye(4))
+    people = [Person(x, space) for x in make_study()]
+    lists = [np.arange(0, 40), np.arange(30, 60)]
+    model = Searchlight(DetSRM(3, random_state=0), neighborhoods=lists).fit(people)
+    image = model.piece_image({0: 1.0, 1: 3.0}).ravel()
+    assert_allclose(image, [1] * 30 + [2] * 10 + [3] * 20 + [0] * 10)

@@ -5,8 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, InputError
+from brainweave.aligners.gdm import gdm as default
 from brainweave.aligners.gdm.joint import JointRidge
-from brainweave.aligners.gdm.smoother import GramSmoother
+from brainweave.aligners.gdm.ridge import LeadingGroups, solve_shrinkage
+from brainweave.aligners.gdm.smoother import GramSmoother, NarrowSmoother
+from brainweave.graphs.builders import label_graph, time_graph
 
 
 def labelled(rng, n_subjects=6, voxels=40, *, own=0.3, noise=3.0, n=48):
@@ -114,3 +117,115 @@ def test_another_ridge_of_the_shared_map_is_another_regression(rng):
     joint.regress(targets)
     fresh = JointRidge(joint.smoothers, X, 3.0).regress(targets)
     assert_allclose(joint.at(3.0).regress(targets).shared, fresh.shared, atol=1e-12)
+
+
+def many_times(rng, n_subjects=10):
+    X = film(rng, n_subjects, voxels=12, n=170, noise=1.0)
+    X = [x - x.mean(axis=0) for x in X]
+    smoothers = [NarrowSmoother(x, 20.0) for x in X]
+    return X, smoothers, time_graph([range(170)] * n_subjects)
+
+
+@pytest.mark.parametrize("place", [np.inf, 3.0])
+def test_many_groups_are_compared_in_the_span_of_what_is_shared_most(rng, place):
+    X, smoothers, graph = many_times(rng)
+    leading = LeadingGroups(JointRidge(smoothers, X, 30.0), graph)
+    assert leading.U[0].shape == (170, 80)
+    for strength in (2.0, 200.0):  # other ridges than it was found with
+        others = [NarrowSmoother(x, strength) for x in X]
+        joint = JointRidge(others, X, place)
+        mu, targets, mixed = leading.targets(joint, 4)
+        found = solve_shrinkage(joint, graph, 4)
+        assert_allclose(mu, found.eigenvalues[:4], rtol=1e-4)
+        ours = np.concatenate(joint.smooth(targets))
+        theirs = np.concatenate(found.features)
+        angles = np.linalg.svd(np.linalg.qr(ours)[0].T @ np.linalg.qr(theirs)[0])[1]
+        assert angles.min() > 0.9999
+        assert_allclose(targets[0], leading.U[0] @ mixed, atol=1e-12)
+        for one, other in zip(
+            joint.as_new(targets, mixed), joint.as_new(targets), strict=True
+        ):
+            assert_allclose(one[0], other[0], atol=1e-9)
+            if place < np.inf:
+                assert_allclose(one[1], other[1], atol=1e-9)
+
+
+def test_whether_places_are_used_is_decided_by_all_groups(rng, monkeypatch):
+    X = film(rng, 5, n=400, noise=10.0)
+    found = []
+    for directions in (12, 10**6):
+        monkeypatch.setattr("brainweave.aligners.gdm.ridge.N_DIRECTIONS", directions)
+        found.append(GDM(3, graph="time", shrinkage=1.0).fit(X).place_)
+    assert found[0].used
+    assert found[0].ridge == found[1].ridge
+    assert found[0].gain == pytest.approx(found[1].gain, rel=1e-6)
+
+
+@pytest.mark.parametrize(("n_groups", "different"), [(5, 0), (5, -1), (165, -1)])
+def test_few_groups_and_those_apart_are_compared_as_they_are(rng, n_groups, different):
+    _, smoothers, _ = many_times(rng, 3)
+    graph = label_graph([np.arange(170) % n_groups] * 3, different=different)
+    joint = JointRidge(smoothers)
+    leading = LeadingGroups(joint, graph)
+    assert leading.U[0].shape == (170, n_groups)
+    mu = leading.targets(joint, 3)[0]
+    assert_allclose(mu, solve_shrinkage(joint, graph, 3).eigenvalues[:3])
+
+
+def test_sums_are_of_all_subjects_however_few_are_held_at_a_time(rng, monkeypatch):
+    X, smoothers, graph = many_times(rng)
+    found = []
+    for batch in (3, 100):
+        monkeypatch.setattr("brainweave.aligners.gdm.joint.BATCH", batch)
+        for places, h in ((X, 5.0), (None, np.inf)):
+            joint = JointRidge(smoothers, places, h)
+            found.append(solve_shrinkage(joint, graph, 4).eigenvalues)
+    assert_allclose(found[0], found[2], rtol=1e-12)
+    assert_allclose(found[1], found[3], rtol=1e-12)
+    assert found[0][0] > found[1][0]  # places can only add
+
+
+@pytest.mark.parametrize("kind", [GramSmoother, NarrowSmoother])
+def test_products_that_are_kept_are_those_of_the_columns_given(rng, kind):
+    x = rng.normal(size=(20, 8))
+    x -= x.mean(axis=0)
+    S = x @ np.linalg.inv(x.T @ x + 3 * np.eye(8)) @ x.T
+    smoother = kind(x if kind is NarrowSmoother else x @ x.T, 3.0)
+    U, Z = rng.normal(size=(2, 20, 5))
+    Z -= Z.mean(axis=0)
+    centred = np.eye(20) - 1 / 20
+    for columns, places in ((U, Z), (U, 2 * Z), (-U[:, :2], 2 * Z), (U, Z)):
+        P, Q, R = smoother.forms(columns, places)
+        assert_allclose(P, columns.T @ S @ columns, atol=1e-12)
+        assert_allclose(Q, places.T @ (centred - S) @ places, atol=1e-12)
+        assert_allclose(R, places.T @ (centred - S) @ columns, atol=1e-12)
+        assert_allclose(smoother.quadratic_form(columns), P, atol=1e-12)
+
+
+def test_more_components_are_tried_as_long_as_all_of_them_hold_up(rng, monkeypatch):
+    X, tried = film(rng, noise=1.0), []
+    counting = default.count_holding
+
+    def counted(aligner, bases, graph, found, k):
+        tried.append(k)
+        return counting(aligner, bases, graph, found, k)
+
+    monkeypatch.setattr(default, "count_holding", counted)
+    whole = GDM(graph="time", place=None).fit(X)
+    assert tried == [32]
+    assert whole.n_components_ == 4
+    monkeypatch.setattr(default, "FIRST_TRIED", 3)
+    grown = GDM(graph="time", place=None).fit(X)
+    assert tried[1:] == [3, 6, 12]  # what is tested beside its neighbours is no end
+    assert grown.n_components_ == 4
+    for a, b in zip(grown.transform(X), whole.transform(X), strict=True):
+        assert_allclose(a, b, atol=1e-9)
+
+
+def test_an_earlier_fit_does_not_tell_where_ridges_are_sought(rng):
+    X, first = film(rng), film(np.random.default_rng(5), noise=1.0)
+    twice = GDM(3, graph="time").fit(first).fit(X)
+    once = GDM(3, graph="time").fit(X)
+    assert twice.shrinkage_ == once.shrinkage_
+    assert twice._first_ridges is None
+    assert_allclose(twice.transform(X)[0], once.transform(X)[0], atol=1e-12)

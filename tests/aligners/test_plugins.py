@@ -16,7 +16,7 @@ from brainweave.cli.console import UsageError
 from brainweave.cli.models import make_aligner
 from brainweave.testing import check_aligner
 
-PLUGIN = Path(__file__).parents[2] / "examples/plugin/src/brainweave_mean_template"
+PLUGIN = Path(__file__).parents[2] / "plugin_template/src/brainweave_mean_template"
 
 
 @pytest.fixture

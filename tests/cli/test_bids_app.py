@@ -11,6 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.cli.bids_app import filter_options
+from brainweave.cli.console import UsageError
 from brainweave.study import SimulationSettings
 
 METHOD = (
@@ -122,6 +124,42 @@ def validator_errors(folder):
 
 def test_the_official_validator_accepts_the_derivative(derivative):
     assert validator_errors(derivative) == []
+
+
+def test_without_a_level_participants_come_first_and_then_the_group(tmp_path, call):
+    study = bw.simulate_study(n_subjects=3, n_voxels=40, categories=3, n_runs=2)
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False)
+    out = tmp_path / "o"
+    options = ("--n-components", "2", "--no-report", "-q", "--n_cpus", 1)
+    call("run", tmp_path / "b", out, *options)
+    assert list(out.glob("*_model.safetensors"))
+    about = json.loads((out / "dataset_description.json").read_text())
+    assert about["GeneratedBy"][0]["CodeURL"].startswith("https://")
+    told = (out / "descriptions.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in told[1:]] == ["desc-brainweave", "desc-gdm"]
+    assert validator_errors(out) == []
+
+
+def test_filter_files_choose_runs_as_those_of_fmriprep(tmp_path):
+    path = tmp_path / "filter.json"
+    wanted = {"datatype": "func", "session": "01", "task": "film", "acquisition": "x"}
+    path.write_text(json.dumps({"bold": wanted, "t1w": {"session": "02"}}))
+    assert filter_options(path) == {
+        "sessions": ["01"],
+        "task": "film",
+        "entities": {"acq": "x"},
+    }
+    path.write_text("[]")
+    with pytest.raises(UsageError, match="is no JSON file such as"):
+        filter_options(path)
+
+
+def test_sessions_are_chosen_by_label(tmp_path, call):
+    study = bw.simulate_study(n_subjects=2, n_voxels=40, categories=3, n_runs=2)
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False)
+    how = ("run", tmp_path / "b", tmp_path / "o", "participant", "-q")
+    _, err = call(*how, "--session-label", "ses-07", code=1)
+    assert "07" in err
 
 
 @pytest.mark.parametrize("preprocessed", [False, True])
@@ -519,7 +557,12 @@ def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
 
     from brainweave.cli.bids_app import took_part
 
-    known = {"labels": ["cat", None, None], "stimuli": ids, "n_samples": 3}
+    known = {
+        "labels": ["cat", None, None],
+        "stimuli": ids,
+        "n_samples": 3,
+        "n_voxels": 9,
+    }
     bases = [SimpleNamespace(id=f"0{i}", **known) for i in range(2)]
     for flags in took_part(aligner, bases):
         assert flags.astype(int).tolist() == want

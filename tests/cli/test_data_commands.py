@@ -1,4 +1,4 @@
-"""convert, fetch and info, end to end."""
+"""convert and info, end to end."""
 
 import builtins
 import errno
@@ -211,18 +211,6 @@ def test_info_of_a_model_says_what_it_is(model, call):
     assert bw.describe(model)["provenance"]["options"]["energy"] == 0.6
 
 
-def test_fetch_makes_a_study(tmp_path, call, monkeypatch):
-    def fetch_haxby(subjects, cache_dir, progress):
-        assert (cache_dir, progress) == (tmp_path / "cache", False)
-        return bw.simulate_study(n_subjects=len(subjects), n_voxels=50, n_runs=1)
-
-    monkeypatch.setattr("brainweave.study.public.fetch_haxby", fetch_haxby)
-    cache = ("--cache-dir", tmp_path / "cache", "-q")
-    people = ("--participant-label", "1", "--participant-label", "sub-2")
-    call("fetch", "haxby", tmp_path / "st", *people, *cache)
-    assert bw.Study.open(tmp_path / "st").ids == ["01", "02"]
-
-
 # -- what is asked for in other ways ---------------------------------------------------
 
 
@@ -249,41 +237,6 @@ def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
     assert study.record["settings"]["keep"] == ["rest"]
     assert study.record["settings"]["confounds"] is None
     assert "rest" in study.categories
-
-
-def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
-    from brainweave.study import public
-
-    asked = {}
-
-    def download(**options):
-        asked.update(options)
-        return tmp_path / "ds000105"
-
-    monkeypatch.setattr(public, "fetch_openneuro", download)
-    chosen = ("--participant-label", "1", "--task", "objectviewing", "-q")
-    shown, _ = call("fetch", "DS000105", *chosen)
-    assert shown == f"{tmp_path / 'ds000105'}\n"
-    assert asked["accession"] == "ds000105"
-    assert (asked["subjects"], asked["task"]) == (["1"], "objectviewing")
-
-
-@pytest.mark.parametrize(
-    ("labels", "want"), [((), None), (("sub-2", "4"), [2, 4])], ids=["all", "some"]
-)
-def test_subjects_of_haxby_are_numbers(tmp_path, call, monkeypatch, labels, want):
-    from brainweave.study import public
-
-    asked = []
-
-    def download(**options):
-        asked.append(options["subjects"])
-        return bw.simulate_study(n_subjects=1, n_voxels=20, n_runs=1)
-
-    monkeypatch.setattr(public, "fetch_haxby", download)
-    chosen = [word for label in labels for word in ("--participant-label", label)]
-    call("fetch", "haxby", tmp_path / "st", *chosen, "-q")
-    assert asked == [want]
 
 
 def nifti(path, n=6):
@@ -362,7 +315,7 @@ def odd_files(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("{}/folder",), "name the files themselves"),
+        (("{}/folder",), "Name the files themselves"),
         (("{}/folder/anna.nii.gz", "{}/x.mat"), "is not clear"),
         (("{}/folder", "{}/sub001", "--format", "bids"), "one folder; got 2 paths"),
         (("{}/folder/anna.nii.gz", "--format", "bids"), "one folder; got 1 paths"),

@@ -9,8 +9,8 @@ import pytest
 from brainweave import __version__
 
 COMMANDS = [
-    *("demo", "fetch", "convert", "info", "fit", "transform"),
-    *("add-subject", "compare", "map", "report", "run"),
+    *("demo", "convert", "info", "fit", "transform"),
+    *("add-subject", "compare", "learning-curve", "map", "report", "run"),
 ]
 
 

@@ -351,7 +351,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         between_subject_classification(GDM(2), X, y, random_state="lucky")
     with pytest.raises(ValueError, match="cannot be split into halves"):
         between_subject_classification(GDM(2, kernel="precomputed"), X, y)
-    with pytest.raises(ValueError, match=r"'2' .* 42 voxels, the others have 41"):
+    with pytest.raises(ValueError, match=r"'1' .* 41 voxels, the others have 40"):
         between_subject_classification(NoAlignment(), X, y)
     bare = [np.full(24, None), *y[1:]]
     other = [x[::-1] + rng.normal(size=x.shape) for x in X]

@@ -424,7 +424,7 @@ def test_what_was_not_tested_decides_nothing():
     joint = {"gdm": result_of(EIGHT, protocol="joint")}
     found = judge_alignment(joint)
     assert found.kind == "open"
-    assert found.title == "Whether alignment worked cannot be told"
+    assert found.title == "Whether alignment worked cannot be tested"
     assert found.reasons[0].endswith("not tested, so it alone decides nothing.")
     four = judge_alignment({"gdm": result_of([0.5, 0.5, 0.5, 0.5])})
     assert four.kind == "open"

@@ -131,3 +131,44 @@ def test_pieces_of_the_brain_can_be_scored():
     for protocol in ("joint", "held-out"):
         result = bw.between_subject_classification(aligner, study, protocol=protocol)
         assert result.mean > 0.6
+
+
+BY_CATEGORY = {"GDMCV": "needs their categories", "SemiSupervisedSRM": "needs labels"}
+ALL_HAVE = [[16] * 4, [14] * 4]  # aligning samples, half by half
+OWN = [[20, 18, 20, 18], [20, 19, 16, 19]]
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_every_aligner_goes_through_a_film_with_gaps(rng, name, protocol):
+    story, topography = rng.normal(size=(40, 2)), rng.normal(size=(2, 40))
+    missed = [[], [3, 4, 30], range(36, 40), [0, 1, 22]]
+    ids = [np.delete(np.arange(40), gone) for gone in missed]
+    X = [
+        story[own] @ (topography + 0.3 * rng.normal(size=(2, 40)))
+        + 0.5 * rng.normal(size=(len(own), 40))
+        for own in ids
+    ]
+    model = aligner_for_scores(name)
+    if "graph" in model.get_params():
+        model.set_params(graph="time")
+    for measure, options in (
+        ("matching", {"window": 3}),
+        ("isc", {}),
+        ("reconstruction", {}),
+    ):
+        how = {"protocol": protocol, "leave_out": 2, "measure": measure, **options}
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # what each says of little data
+            if name in BY_CATEGORY:
+                with pytest.raises(ValueError, match=BY_CATEGORY[name]):
+                    bw.score_alignment(model, X, ids, **how)
+                continue
+            result = bw.score_alignment(model, X, ids, **how)
+        assert result.n_samples.tolist() == OWN[::-1]
+        free = name in ("GDM", "PaperGDM", "NoAlignment")
+        assert result.study["n_aligning"] == (OWN if free else ALL_HAVE)
+        if name != "PaperGDM":  # it needs more samples than these
+            assert result.mean > 0.5

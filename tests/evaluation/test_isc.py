@@ -8,11 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from brainweave import (
+    Subject,
     inter_subject_correlation,
     inter_subject_functional_connectivity,
     isc_test,
 )
 from brainweave.evaluation.isc import NULLS
+from brainweave.study.spaces import VolumeSpace
 
 
 def story(rng, n_subjects=5, n=60, k=3, noise=1.0):
@@ -222,3 +224,23 @@ def test_draws_follow_the_seed_and_leave_the_samples_alone(rng):
     assert_array_equal(before, X)
     with pytest.raises(ValueError, match="null of isc_test must be one"):
         isc_test(X, null="permutation")
+
+
+def test_voxels_of_a_mask_become_a_map_of_the_brain(rng):
+    grid = np.zeros((4, 4, 3), bool)
+    grid[1:3, :, 1] = True
+    space = VolumeSpace.from_mask(grid, np.diag([3.0, 3.0, 3.0, 1.0]))
+    course = rng.normal(size=(60, 1)) * (np.arange(8) < 4)  # half the voxels follow it
+    people = [
+        Subject(f"s{i}", course + rng.normal(size=(60, 8)), space=space)
+        for i in range(6)
+    ]
+    found = isc_test([s.data() for s in people], n_draws=99, random_state=0)
+    shown = np.where(found.p_max < 0.05, found.statistic, 0)
+    image = people[0].space.to_image(shown)
+    assert image.shape == grid.shape
+    values = image.get_fdata()
+    assert_allclose(values[grid], shown)
+    assert (values[1, :, 1] > 0.3).all()
+    assert (values[~grid] == 0).all()
+    assert (values[2, :, 1] == 0).all()

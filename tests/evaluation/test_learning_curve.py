@@ -67,7 +67,7 @@ def test_with_all_data_it_is_the_held_out_evaluation(study):
 
 def test_people_without_data_are_mapped_by_the_shared_map_alone(study):
     model, split = bw.GDM(2, place_shrinkage=0.1), split_study(study)
-    (fold,) = next(align_folds(model, split, leave_out=2))
+    fold, *_ = next(align_folds(model, split, leave_out=2))
     part, sizes = _with_part(fold, model, split, 0.0, "time")
     assert sizes == [0, 0]
     for i, scored in enumerate(split.splits[0].scored):
@@ -80,7 +80,7 @@ def test_people_without_data_are_mapped_by_the_shared_map_alone(study):
 
 def test_the_first_rows_are_those_of_whoever_has_them(study):
     model, split = bw.DetSRM(2, random_state=0), split_study(study)
-    (fold,) = next(align_folds(model, split))
+    fold, *_ = next(align_folds(model, split))
     part, sizes = _with_part(fold, model, split, 0.5, "time")
     assert sizes == [12]
     own, shared = split.splits[0].aligning[0], fold.aligner.shared_response_
@@ -93,7 +93,8 @@ def test_the_first_rows_are_those_of_whoever_has_them(study):
 @pytest.mark.parametrize("name", CASES)
 def test_every_aligner_has_a_curve(name):
     X, y = CASES[name].study()
-    how = {"fractions": (0.5, 1), "leave_out": 2, "window": 3, "random_state": 0}
+    how = {"fractions": (0.5, 1), "leave_out": 2, "random_state": 0}
+    how |= {} if CASES[name].labels else {"window": 3}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what each says is tested by it
         curve = bw.learning_curve(CASES[name].new(), X, y, **how)
@@ -109,7 +110,7 @@ def test_joining_with_all_rows_is_joining(name):
     split, model = split_study(*CASES[name].study()), CASES[name].new()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        (fold,) = next(align_folds(model, split))
+        fold, *_ = next(align_folds(model, split))
         half = split.splits[0]
         rows = np.arange(half.aligning.subjects[0].n_samples)
         joined = join_with(model, fold.aligner, half, fold.train, i=0, rows=rows)
@@ -207,3 +208,25 @@ def test_minutes_are_known_where_samples_are_volumes(study):
     study.record["settings"]["samples"] = "trials"
     curve = bw.learning_curve(bw.GDM(2), study, fractions=[1], leave_out=2)
     assert "minutes" not in curve.to_frame()
+
+
+def test_a_curve_of_every_measure(rng):
+    story = rng.normal(size=(60, 3))
+    X = [story @ rng.normal(size=(3, 12)) for _ in range(4)]
+    ids = [np.delete(np.arange(60), gone) for gone in ([], [4, 5], range(50, 60), [40])]
+    seen = [x[own] for x, own in zip(X, ids, strict=True)]
+    for measure, options, name in (
+        ("isc", {}, "isc"),
+        ("reconstruction", {"score": "r2"}, "r2"),
+        (None, {"window": 4}, "matching"),
+    ):
+        curve = bw.learning_curve(
+            bw.SRM(3, random_state=0),
+            seen,
+            ids,
+            fractions=(0.5, 1),
+            measure=measure,
+            **options,
+        )
+        assert curve.score == name
+        assert curve.to_frame()["mean"].min() > 0.8

@@ -48,7 +48,7 @@ RECORDS = [record(0, 0, 0.5), record(0, 1, 0.75), record(1, 0, 1.0)]
 
 def classified(records=RECORDS):
     fields = {"categories": ["a", "b"], "protocol": "joint", "seconds": {"total": 1.5}}
-    return ClassificationResult.from_records(records, **fields, **ABOUT)
+    return ClassificationResult._from_records(records, **fields, **ABOUT)
 
 
 def test_a_result_sums_up_its_folds():
@@ -113,7 +113,7 @@ def test_scores_of_subjects_find_their_place():
         del r["confusion"]
     records[2]["chance"] = 0.4
     options = {"subjects": subjects, "score": "matching", "protocol": "joint"}
-    result = SubjectScores.from_records(records, **options, method="GDM")
+    result = SubjectScores._from_records(records, **options, method="GDM")
     nan = np.nan
     assert_allclose(result.scores, [[0.85, 0.65, 0.4, 0.6], [nan, nan, 0.9, 1.1]])
     assert result.voxel_scores[0][2].tolist() == [0.5, 0.5]
@@ -130,7 +130,7 @@ def test_scores_of_subjects_find_their_place():
     assert table["half"].tolist() == [0] * 4
     assert table["r2"].tolist() == [0.1, 0.3, 0.5, 0.7]
     del records[0]["voxel_scores"]
-    again = SubjectScores.from_records(records, **options, method="GDM")
+    again = SubjectScores._from_records(records, **options, method="GDM")
     assert again.voxel_scores == []
 
 

@@ -133,9 +133,9 @@ def test_without_a_protocol_test_subjects_are_held_out(rng):
     """What is not asked for does not leak: all three, and grids."""
     X, y = study_lists(rng, noise=12.0)
     locked = locked_lists(rng, noise=4.0)
-    by_time = GDM(4, graph="time")
+    by_time = PaperGDM(4, graph="time", energy=0.8)
     for measure, model, data in (
-        (between_subject_classification, GDM(2), (X, y)),
+        (between_subject_classification, PaperGDM(2, energy=0.8), (X, y)),
         (between_subject_matching, by_time, (locked,)),
         (between_subject_reconstruction, by_time, (locked,)),
     ):

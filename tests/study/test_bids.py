@@ -491,7 +491,7 @@ def test_missing_mask_and_confounds_name_the_way_out(dataset):
         ({"derivatives": "derivatives/xcp"}, "no folder 'derivatives/xcp'"),
         ({"confounds": "everything"}, "must be one of 'simple'.*got 'everything'"),
         ({"confounds": ["heart"]}, "no column 'heart'.*'trans_x'"),
-        ({"confounds": ("motions",)}, "does not serve confounds"),
+        ({"confounds": ("motions",)}, "cannot be used with confounds"),
         ({"scrub": 0.0}, "scrub=0.0 must be a displacement above zero"),
         ({"samples": "runs"}, "samples of load_bids must be one of"),
     ],

@@ -140,7 +140,8 @@ def test_subjects_lose_different_samples():
 
 class FakeSubject:
     def __init__(self, x, labels):
-        self.x, self.labels, self.n_samples = x, labels, len(x)
+        self.x, self.labels = x, labels
+        self.n_samples, self.n_voxels = x.shape
 
     def data(self):
         return self.x

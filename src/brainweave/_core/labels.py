@@ -204,7 +204,7 @@ def _spelling_hint(categories: dict[str, set[Any]]) -> str:
     if not found:
         return ""
     listed = format_list(found, separator="; ")
-    return f" {listed} differ by case, blanks or type only: are they one?"
+    return f" {listed} differ by case, blanks or type only: are they the same?"
 
 
 def _to_list(values: Any, name: str) -> list[Any]:

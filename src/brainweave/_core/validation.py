@@ -309,20 +309,18 @@ def labels_per_subject(
     if len(entries) != len(subjects):
         raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
     for i, (subject, labels) in enumerate(zip(subjects, entries, strict=True)):
-        known = hasattr(subject, "n_samples") and (subject.n_samples, subject.n_voxels)
-        n, n_voxels = known or check_2d(subject, f"X[{i}]")
+        if hasattr(subject, "n_samples"):
+            n, n_voxels = subject.n_samples, getattr(subject, "n_voxels", 0)
+        else:
+            n, n_voxels = check_2d(subject, f"X[{i}]")
         if labels is None:
             entries[i] = np.full(n, None)
-        elif len(labels) != n and for_all:
-            raise InputError(
-                f"y of {owner} is one list of {len(labels)} labels, which would hold "
-                f"for all subjects, but X[{i}] has {n} samples. Pass one list per "
-                "subject: [y1, y2, ...]."
-            )
         elif len(labels) != n:
-            turned = ask_if_turned(n, n_voxels, len(labels))
+            remedy = ask_if_turned(n, n_voxels, len(labels))
+            if for_all:
+                remedy = " y is one list for all: pass [y1, y2, ...]."
             raise InputError(
-                f"y[{i}] has {len(labels)} labels for {n} samples.{turned}"
+                f"y[{i}] has {len(labels)} labels for {n} samples.{remedy}"
             )
     return entries
 

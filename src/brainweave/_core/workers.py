@@ -391,8 +391,8 @@ def dask_client(
         except Exception as error:  # a file may hold anything
             raise _dask_error(
                 f"No Dask scheduler answers at {scheduler!r} within "
-                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Start one by: dask "
-                "scheduler, and look for its address in what that prints."
+                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Start one "
+                "with `dask scheduler`, which prints its address."
             ) from None
         try:
             if note is not None and not client.scheduler_info()["workers"]:

@@ -67,10 +67,6 @@ class Device:
         dense[rows, columns] = self.put(x.data)
         return dense
 
-    def joined(self, parts: list[Any]) -> Any:
-        """Concatenate arrays on the device."""
-        return self.torch.cat(parts)
-
     def chunks(self, X: Any) -> Iterator[tuple[slice, Any]]:
         """Yield blocks of whole columns of X on the device.
 
@@ -184,14 +180,6 @@ class Device:
         eye = self.torch.eye(len(factor), dtype=factor.dtype, device=self.device)
         with _LINALG:
             return self.torch.linalg.solve_triangular(factor, eye, upper=False)
-
-    def solve(self, A: Any, B: Any) -> Any:
-        """Solve symmetric systems that are definite but for rounding."""
-        with _LINALG:
-            factor, failed = self.torch.linalg.cholesky_ex(A)
-            if not bool(failed.any()):
-                return self.torch.cholesky_solve(B, factor)
-            return self.torch.linalg.solve(A, B)
 
 
 def device_for(X: Any, device: Any = None) -> Device | None:

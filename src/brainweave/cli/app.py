@@ -56,7 +56,6 @@ def _root(
 
 for command, name, panel in (
     (reporting.demo, "demo", "1. Start here"),
-    (data.fetch, "fetch", "2. Data"),
     (data.convert, "convert", "2. Data"),
     (reporting.info, "info", "2. Data"),
     (models.fit, "fit", "3. Align"),

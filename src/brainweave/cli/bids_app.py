@@ -1,5 +1,6 @@
 """The BIDS App: bases of single subjects, their alignment, and the derivative."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,9 +35,28 @@ def run(
     context: typer.Context,
     bids_dir: Annotated[Path, typer.Argument(help="BIDS dataset, or fMRIPrep output.")],
     output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
-    analysis_level: Annotated[str, typer.Argument(help="participant or group.")],
+    analysis_level: Annotated[
+        str | None,
+        typer.Argument(help="participant or group; by default one after the other."),
+    ] = None,
     *,
     participant_label: c.Participants = None,
+    session_label: Annotated[
+        list[str] | None,
+        c.option(
+            "Sessions, with or without ses-; all by default. May be repeated.",
+            *("--session-label", "--session_label"),
+            panel=c.READ,
+        ),
+    ] = None,
+    bids_filter_file: Annotated[
+        Path | None,
+        c.option(
+            "JSON file whose entry bold chooses runs by their entities, as fMRIPrep's.",
+            *("--bids-filter-file", "--bids_filter_file"),
+            panel=c.READ,
+        ),
+    ] = None,
     task: c.Task = None,
     space: c.Space = None,
     samples: c.Samples = None,
@@ -72,7 +92,14 @@ def run(
             panel=c.RUN,
         ),
     ] = False,
-    n_jobs: c.Jobs = None,
+    n_jobs: Annotated[
+        int | None,
+        c.option(
+            "Subjects at the same time; default one per core.",
+            *("--n-jobs", "--n_cpus", "--n-cpus"),
+            panel=c.RUN,
+        ),
+    ] = None,
     dask: c.Dask = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -86,7 +113,7 @@ def run(
     from brainweave.study.formats.bids_derivative import Derivative
 
     levels = {"participant": make_bases, "group": align_group}
-    if analysis_level not in levels:
+    if analysis_level not in (None, *levels):
         raise UsageError(
             f"The level must be participant or group; got {analysis_level!r}."
         )
@@ -119,7 +146,9 @@ def run(
             f"--method {method} aligns voxels, and the group level aligns bases. "
             "Convert the dataset to a study folder, and use brainweave fit."
         )
-    levels[analysis_level](job)
+    for level, work in levels.items():
+        if analysis_level in (None, level):
+            work(job)
 
 
 def data_options(params: dict[str, Any]) -> dict[str, Any]:
@@ -132,12 +161,40 @@ def data_options(params: dict[str, Any]) -> dict[str, Any]:
     known = {*option_names(load_bids)[1:], "derivatives"} - taken
     c.refuse_unknown(others, known, "--bids-param has no setting '{}'")
     options = load_options(params) | others
+    options |= filter_options(params["bids_filter_file"])
+    if params["session_label"]:
+        labels = params["session_label"]
+        options["sessions"] = [label.removeprefix("ses-") for label in labels]
     if options.get("mask") == "common":
         raise UsageError(
             "--mask common needs all subjects at once, and participant jobs see one "
             "each. Give a mask image: --mask FILE."
         )
     return {"samples": "volumes", "label": "trial_type", **options}
+
+
+def filter_options(path: Path | None) -> dict[str, Any]:
+    """Return the options of ``load_bids`` for the entry bold of a filter file."""
+    if path is None:
+        return {}
+    try:
+        filters = json.loads(path.read_text("utf-8")).get("bold", {})
+        chosen = {str(k): v for k, v in filters.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"--bids-filter-file {str(path)!r} is no JSON file such as "
+            f'{{"bold": {{"session": ["01"], "task": "film"}}}} ({error}).'
+        ) from error
+    several = {"session": "sessions", "run": "runs"}
+    options: dict[str, Any] = {}
+    for name in [n for n in several if n in chosen]:
+        given = chosen.pop(name)
+        options[several[name]] = given if isinstance(given, list) else [given]
+    short = {"acquisition": "acq", "direction": "dir", "reconstruction": "rec"}
+    others = {k: v for k, v in chosen.items() if k not in ("datatype", "suffix")}
+    chosen = {short.get(k, k): v for k, v in others.items()}
+    options |= {k: str(chosen.pop(k)) for k in ("task", "space") if k in chosen}
+    return options | ({"entities": chosen} if chosen else {})
 
 
 @dataclass
@@ -360,6 +417,8 @@ def align_group(job: Job) -> None:
         study_timeline(study)  # refuses ids of other units
         job.aligner = make_aligner(job.params["method"], job.params, study=study)
     job.derivative.write_description()
+    label, what = named.rpartition("desc-")[2], job.params["method"]
+    job.derivative.describe(label, f"Aligned by the method {what}")
     job.console.subject_ids = list(study.ids)
     with job.console.stage("Aligning"):
         model = job.aligner.fit(bases)
@@ -456,20 +515,17 @@ def took_part(model: Any, bases: list[Any]) -> list[Any]:
 def _common_settings(job: Job, made: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that all bases were made with; refuse if they differ."""
     flat = {id: _flatten(origin["settings"]) for id, origin in made.items()}
-    differing = []
     for name in sorted({name for settings in flat.values() for name in settings}):
         subjects: dict[str, list[str]] = {}  # by the value that they have
         for id, settings in flat.items():
-            value = settings.get(name, "not given")
-            subjects.setdefault(str(value), []).append(f"sub-{id}")
+            value = str(settings.get(name, "not given"))
+            subjects.setdefault(value, []).append(f"sub-{id}")
         if len(subjects) > 1:
             listed = "; ".join(f"{v} for {', '.join(s)}" for v, s in subjects.items())
-            differing.append(f"{name} was {listed}")
-    if differing:
-        raise UsageError(
-            f"The bases were not made in the same way: {'. '.join(differing)}. Run "
-            "participant again with the same options for all."
-        )
+            raise UsageError(
+                f"The bases were not made in the same way: {name} was {listed}. Run "
+                "participant again with the same options for all."
+            )
     common = next(iter(flat.values()))
     for name, wanted in _flatten(job.settings).items():
         option = name.removeprefix("--").replace("-", "_")

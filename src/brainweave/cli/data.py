@@ -1,4 +1,4 @@
-"""Commands that make studies: fetch and convert."""
+"""The command that makes a study: convert."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,6 @@ from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
 
-PUBLIC = "haxby, or an OpenNeuro dataset such as ds000105"
 # options of load_bids that are options of commands
 LOAD_OPTIONS = (
     *("task", "space", "samples", "label", "films", "ignore", "keep", "confounds"),
@@ -42,73 +41,10 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
 
     lines = [f"{name}: {text}" for name, text in describe_record(record)]
     for id, counts in ((record or {}).get("samples") or {}).items():
-        listed = ", ".join(f"{label} {n}" for label, n in counts.items())
-        lines.append(f"sub-{id}: {listed}")
+        if set(counts) != {"n/a"}:
+            listed = ", ".join(f"{label} {n}" for label, n in counts.items())
+            lines.append(f"sub-{id}: {listed}")
     return lines
-
-
-def fetch(
-    context: typer.Context,
-    dataset: Annotated[str, typer.Argument(help=f"{PUBLIC}.")],
-    out: Annotated[
-        Path | None,
-        typer.Argument(help="Study folder to make; for OpenNeuro see convert."),
-    ] = None,
-    *,
-    participant_label: Annotated[
-        list[str] | None, c.option("Subjects to fetch; may be repeated.")
-    ] = None,
-    task: Annotated[str | None, c.option("Task (OpenNeuro).")] = None,
-    cache_dir: Annotated[Path | None, c.option("Where to keep downloads.")] = None,
-    overwrite: c.Overwrite = False,
-    config: c.Config = None,
-    quiet: c.Quiet = False,
-) -> None:
-    """Download a public dataset and make a study folder of it."""
-    console: Console = context.obj
-    console.resume_hint = (
-        "Run the same command again: files that have arrived are kept."
-    )
-    download, options = _find_dataset(dataset, participant_label or None, task, quiet)
-    if "accession" in options:
-        if out is not None:
-            raise UsageError(
-                "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
-                "brainweave convert FETCHED STUDY."
-            )
-        console.result(str(download(**options, cache_dir=cache_dir)))
-        return
-    if out is None:
-        raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
-    files.check_new_folder(out, overwrite)
-    found = download(**options, cache_dir=cache_dir)
-    files.save_study(found, out, console, overwrite=overwrite)
-    _print_summary(console, out, found)
-
-
-def _find_dataset(
-    dataset: str, subjects: list[str] | None, task: str | None, quiet: bool
-) -> tuple[Any, dict[str, Any]]:
-    """Return the function that downloads a dataset, and its options."""
-    from brainweave.study import public
-
-    name = dataset.lower()
-    if name.startswith("ds") and name[2:].isdigit():
-        options = {"accession": name, "subjects": subjects, "task": task}
-        return public.fetch_openneuro, options
-    if name != "haxby":
-        raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
-    try:
-        ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
-    except ValueError:
-        got = ", ".join(subjects or [])
-        raise UsageError(
-            f"Haxby's subjects have numbers from 1 to 6; got {got}."
-        ) from None
-    return public.fetch_haxby, {"subjects": ids, "progress": not quiet}
-
-
-# -- convert ---------------------------------------------------------------------------
 
 
 def convert(

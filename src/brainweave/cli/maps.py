@@ -34,24 +34,9 @@ def information_map(
     random_state: c.RandomState = None,
     match: c.Match = None,
     param: c.MethodParam = None,
-    measure: Annotated[
-        str | None,
-        c.option(
-            "classification, matching or isc; by default what suits the study.",
-            panel=c.SCORE,
-        ),
-    ] = None,
-    halves: Annotated[
-        str,
-        c.option(
-            "How samples are split, to align with one half and score the other: "
-            "category, run, film or time.",
-            panel=c.SCORE,
-        ),
-    ] = "category",
-    leave_out: Annotated[
-        int, c.option("Subjects tested at a time.", panel=c.SCORE)
-    ] = 1,
+    measure: c.Measure = None,
+    halves: c.Halves = "category",
+    leave_out: c.LeaveOut = 1,
     report: c.Report = True,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
@@ -71,12 +56,12 @@ def information_map(
         raise UsageError("Say what places are: --parcels ATLAS or --searchlight MM.")
     if spacing is not None and searchlight is None:
         raise UsageError("--spacing is for --searchlight.")
-    aligner = make_aligner(method, context.params)
+    people = match_and_report(files.open_study(study), match, console)
+    aligner = make_aligner(method, context.params, study=people)
     if searchlight is not None:
         given = searchlight / 2 if spacing is None else spacing
         aligner.set_params(spacing=given)
     aligner.set_params(n_jobs=n_jobs)
-    people = match_and_report(files.open_study(study), match, console)
     files.prepare_folder(output)
     with console.progress("Scoring places") as progress:
         aligner.set_params(progress=lambda *done: progress(*done))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brainweave.evaluation.measures import AlignedFold
 
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
-WIDE = 256  # from so many features on LIBSVM's own products are slower by far
+WIDE = 100  # from so many features on LIBSVM's own products are slower
 #: Hulls meet if their distance is less than this share of that of the means. Between
 #: .02 and .2 it makes next to no difference (docs/gdm.md).
 LEAST_DISTANCE = 0.05
@@ -80,9 +80,16 @@ class Task:
 
     @classmethod
     def from_fold(
-        cls, fold: "AlignedFold", codes: list[Codes], ids: list[str]
+        cls,
+        fold: "AlignedFold",
+        codes: list[Codes],
+        ids: list[str],
+        products: Matrix | None = None,
     ) -> "Task":
-        """Take the labelled samples of a fold."""
+        """Take the labelled samples of a fold, or their products with training ones.
+
+        `products` are those of the labelled samples of all subjects.
+        """
         rows = [np.flatnonzero(c != NO_LABEL) for c in codes]
         for i in fold.test:
             if rows[i].size == 0:
@@ -90,25 +97,28 @@ class Task:
                     f"Subject {ids[i]!r} has no labelled sample to test on. Leave it "
                     "out of the study, or split by other halves."
                 )
-        widths = {features.shape[1] for features in fold.features}
-        if len(widths) > 1:
-            raise InputError(
-                f"The subjects have different numbers of features ({sorted(widths)}), "
-                "so one classifier cannot serve them all. Align them first, or use one "
-                "mask for all subjects."
-            )
-        train_codes = [codes[i][rows[i]] for i in fold.train]
+        train_codes, test_codes = (
+            [codes[i][rows[i]] for i in who] for who in (fold.train, fold.test)
+        )
         if len(np.unique(np.concatenate(train_codes))) < 2:
             raise InputError(
                 "The training subjects show fewer than two categories in their scored "
                 "samples; there is nothing to classify."
             )
-        return cls(
-            np.concatenate([fold.features[i][rows[i]] for i in fold.train]),
-            np.concatenate([fold.features[i][rows[i]] for i in fold.test]),
-            train_codes,
-            [codes[i][rows[i]] for i in fold.test],
-        )
+        if products is None:
+            train, test = (
+                np.concatenate([fold.features[i][rows[i]] for i in who])
+                for who in (fold.train, fold.test)
+            )
+        else:
+            ends = np.cumsum([own.size for own in rows])
+            places = np.split(np.arange(ends[-1]), ends[:-1])
+            at, tested = (
+                np.concatenate([places[i] for i in who])
+                for who in (fold.train, fold.test)
+            )
+            train, test = products[np.ix_(at, at)], products[np.ix_(tested, at)]
+        return cls(train, test, train_codes, test_codes)
 
     def of_unit_size(self) -> "Task":
         """Centre the features, and bring them to unit size."""
@@ -119,10 +129,15 @@ class Task:
             return self
         return replace(self, train=train / size, test=test / size)
 
-    def as_products(self) -> "Task":
-        """Put inner products in the place of features, for kernels that take them."""
-        train, test = (np.asarray(x, np.float64) for x in (self.train, self.test))
-        return replace(self, train=train @ train.T, test=test @ train.T)
+    def products_of_unit_size(self, n_features: int) -> "Task":
+        """Do the same to products."""
+        rows = self.train.mean(axis=0)
+        test = self.test - self.test.mean(axis=1, keepdims=True) - rows + rows.mean()
+        train = self.train - rows - rows[:, None] + rows.mean()
+        size = np.trace(train) / (len(train) * n_features)
+        if not (np.isfinite(size) and size > 0):
+            return self
+        return replace(self, train=train / size, test=test / size)
 
 
 class FeasibleNuSVC(NuSVC):
@@ -292,18 +307,33 @@ def prepare_tasks(
     features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
 ) -> tuple[Callable[["AlignedFold"], Task], Any]:
     """Return what makes the tasks of folds with these features, and what to train."""
+    widths = {f.shape[1] for f in features}
+    if len(widths) > 1:
+        raise InputError(
+            f"The subjects have different numbers of features ({sorted(widths)}), so "
+            "one classifier cannot serve them all. Align them first, or use one mask "
+            "for all subjects."
+        )
     # not subclasses of others, which may look at their features
     known = type(classifier) in (SVC, NuSVC) or isinstance(classifier, FeasibleNuSVC)
     linear = known and classifier.kernel == "linear"
     resizes = linear and isinstance(classifier, FeasibleNuSVC)
-    wide = linear and min(f.shape[1] for f in features) >= WIDE
+    (n_features,) = widths
+    if not linear or n_features < WIDE:
 
-    def make(fold: "AlignedFold") -> Task:
-        task = Task.from_fold(fold, codes, ids)
-        if resizes:
-            task = task.of_unit_size()
-        return task.as_products() if wide else task
+        def make(fold: "AlignedFold") -> Task:
+            task = Task.from_fold(fold, codes, ids)
+            return task.of_unit_size() if resizes else task
 
-    if wide:
-        classifier = clone(classifier).set_params(kernel="precomputed")
-    return make, classifier
+        return make, classifier
+    labelled = zip(features, codes, strict=True)
+    rows = np.concatenate([f[own != NO_LABEL] for f, own in labelled]).astype(float)
+    if resizes:
+        rows -= rows.mean(axis=0)  # nothing large is left to cancel out in a fold
+    products = rows @ rows.T
+
+    def make_of_products(fold: "AlignedFold") -> Task:
+        task = Task.from_fold(fold, codes, ids, products)
+        return task.products_of_unit_size(n_features) if resizes else task
+
+    return make_of_products, clone(classifier).set_params(kernel="precomputed")

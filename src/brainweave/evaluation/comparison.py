@@ -6,9 +6,7 @@ are few ways, so that no p can be below a bound; whoever prints a p prints the b
 """
 
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, product
@@ -260,7 +258,7 @@ def judge_alignment(
         if answer in answers:  # the reasons do not repeat the title
             short = [reason.removeprefix(f"{title}: ") for reason in reasons]
             return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked cannot be told", reasons)
+    return Verdict("open", "Whether alignment worked cannot be tested", reasons)
 
 
 def _judge_accuracy(
@@ -319,11 +317,12 @@ def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None
 def _written(result: Any, value: Any) -> str:
     """Write a score: shares in per cent."""
     if getattr(result, "score", "accuracy") in SHARES:
-        return _percent(value)
+        return percent(value)
     return f"{value:.3f}"
 
 
-def _percent(share: Any) -> str:
+def percent(share: Any) -> str:
+    """Write a share as people read it; the space does not break."""
     return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
 
 
@@ -610,11 +609,7 @@ def compare_methods(
             shape=(2, len(whole)),
         )
         grids.append(Grid(source, members, protocols, chosen, random_state))
-    kept: Any = nullcontext(store) if store else tempfile.TemporaryDirectory()
-    with kept as folder:
-        found = run_grid(
-            grids, folder, n_jobs=n_jobs, retry_failed=True, progress=progress
-        )
+    found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
     for method in methods:
         alike: dict[str, list[str]] = {}  # but for their numbers
         for text in found.warnings_of(method):

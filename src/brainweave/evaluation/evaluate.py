@@ -27,6 +27,7 @@ from brainweave._core.exceptions import (
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_option
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
 from brainweave.evaluation.classifiers import classifier_name
 from brainweave.evaluation.comparison import SIGNIFICANT
@@ -434,8 +435,7 @@ def align_folds(
 ) -> Iterator[list[AlignedFold]]:
     """Fit an aligner for every fold, or `only` some, and map all scored samples.
 
-    Yields the folds that share one fit: all of a half under "joint", one under
-    "held-out".
+    Yields the folds that share one fit, see :func:`shares_fit`.
     """
     check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
     clock = Clock() if clock is None else clock
@@ -459,8 +459,9 @@ def align_folds(
             continue
         half = half.for_aligner(aligner)
         half.check_locked(aligner)
-        for batch in [chosen] if protocol == "joint" else [[fold] for fold in chosen]:
-            joining = [] if protocol == "joint" else batch[0][1]
+        together = shares_fit(aligner, protocol)
+        for batch in [chosen] if together else [[fold] for fold in chosen]:
+            joining = [] if together else batch[0][1]
             found = _align(aligner, half, joining, n_jobs=n_jobs, clock=clock)
             yield [
                 AlignedFold(
@@ -468,6 +469,14 @@ def align_folds(
                 )
                 for fold, test in batch
             ]
+
+
+def shares_fit(aligner: Any, protocol: str) -> bool:
+    """Whether one fit serves all folds of a half: nobody is held out, or learned from.
+
+    Otherwise every fold has a fit of its own.
+    """
+    return protocol == "joint" or type(aligner) is NoAlignment
 
 
 def _align(

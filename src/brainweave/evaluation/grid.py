@@ -35,6 +35,7 @@ from brainweave.evaluation.evaluate import (
     PROTOCOLS,
     evaluation_metadata,
     score_folds,
+    shares_fit,
     takes_bases,
 )
 from brainweave.evaluation.measures import Classification, Clock, Measure
@@ -141,8 +142,8 @@ class Grid:
             known = _hash([*common, method, settings, protocol, half])
             words = re.sub(r"[^\w.+-]+", "-", f"{study.name}_{method}_{protocol}")
             name = f"{words[:80].lstrip('.')}_half{half}-fold{{}}_{known}"
-            # one fit serves all folds, or each fold has its own
-            for group in [folds] if protocol == "joint" else [[f] for f in folds]:
+            together = shares_fit(self.methods[method], protocol)
+            for group in [folds] if together else [[f] for f in folds]:
                 names = {fold: name.format(fold) for fold in group}
                 yield Job(self, method, protocol, half, names)
 
@@ -163,8 +164,8 @@ def _hash(value: Any) -> str:
         return str(joblib.hash(value))
     except Exception as error:  # whatever pickling raises
         raise InputError(
-            "A setting has no content that could be recognised again, so results with "
-            f"it cannot be kept ({error}). Define functions and classes at the top of "
+            "A setting could not be recognised in a later run, so results with it "
+            f"cannot be kept ({error}). Define functions and classes at the top of "
             "a module, and give lists or arrays."
         ) from error
 
@@ -227,13 +228,13 @@ class ResultStore:
 
 def run_grid(
     grids: Grid | Sequence[Grid],
-    store: str | PathLike[str] | ResultStore,
+    store: str | PathLike[str] | ResultStore | None,
     *,
     n_jobs: int | None = None,
     retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> GridResult:
-    """Compute the folds of grids that the store does not have yet.
+    """Compute the folds of grids that the store does not have yet; None keeps nothing.
 
     Grids may share a store, and those of the same data share its bases. The result
     does not depend on `n_jobs`, the number of fits at the same time in threads; inside
@@ -253,7 +254,7 @@ def run_grid(
     """
     listed = [grids] if isinstance(grids, Grid) else list(grids)
     jobs = [job for grid in listed for job in grid.jobs()]
-    kept = store if isinstance(store, ResultStore) else ResultStore(store)
+    kept = ResultStore(store) if isinstance(store, str | PathLike) else store
     # as everywhere: None, and numbers below 1, mean one per core
     all_cores = n_jobs is None or n_jobs < 1
     workers = (cluster_workers() or cpu_count()) if all_cores else n_jobs
@@ -275,7 +276,8 @@ def run_grid(
         for job in jobs
         for name in job.names.values()
     )
-    write_text(kept.folder / "results.csv", result.to_frame().to_csv(index=False))
+    if kept is not None:
+        write_text(kept.folder / "results.csv", result.to_frame().to_csv(index=False))
     return result
 
 
@@ -283,22 +285,25 @@ class _Run:
     """One call of :func:`run_grid`."""
 
     def __init__(
-        self, store: ResultStore, workers: int, progress: Progress | None
+        self, store: ResultStore | None, workers: int, progress: Progress | None
     ) -> None:
         self.store, self.workers, self.progress = store, workers, progress
+        self.versions = versions()
         self.records: dict[str, dict[str, Any]] = {}
         self.total, self.counting = 0, Lock()
         self.warnings = WarningCollector()
 
     def find(self, names: set[str], retry_failed: bool) -> None:
         """Read the records that the store has."""
+        self.total = len(names)
+        if self.store is None:
+            return
         for name in names:
             record = self.store.get(name) or {}
             if record.get("name") == name and not (retry_failed and record["error"]):
                 self.records[name] = record
-        self.total, n_found = len(names), len(self.records)
-        where = self.store.folder
-        logger.info("%d of %d folds are in the store %s", n_found, self.total, where)
+        told = len(self.records), self.total, self.store.folder
+        logger.info("%d of %d folds are in the store %s", *told)
 
     def compute(self, jobs: list[Job]) -> None:
         """Compute what is missing, study by study, in groups that share bases."""
@@ -351,7 +356,7 @@ class _Run:
         common = {
             "about": evaluation_metadata(aligner, split, grid.measure, **design),
             "categories": split.categories,
-            "versions": versions(),
+            "versions": self.versions,
         }
         tested = subject_folds(split.n_subjects, grid.study.leave_out)
         of_fits, of_fold = Clock(), Clock()
@@ -368,7 +373,8 @@ class _Run:
                     "finished": datetime.now(UTC).isoformat(timespec="seconds"),
                 }
                 record = plain({**common, **found, **facts})
-                self.store.put(record["name"], record)
+                if self.store is not None:
+                    self.store.put(record["name"], record)
                 with self.counting:
                     self.records[record["name"]] = record
                     where = f"half {job.half + 1}, fold {fold + 1}"

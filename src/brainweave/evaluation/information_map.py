@@ -319,13 +319,15 @@ def information_map(
         scores some thousands of neighbourhoods in place of all.
     study : Study, SplitStudy or list of arrays of shape (n_samples_i, n_voxels_i)
         The data.
-    y, halves, block, border, align, match, leave_out, protocol : various
+    y : list of array-like, optional
         As in :func:`brainweave.score_alignment`.
     measure : {"classification", "matching", "isc"}, optional
         As in :func:`brainweave.score_alignment`.
     baseline : bool, default=True
         Whether to score the voxels without alignment as well. Where masks differ, these
         are the voxels that all subjects have.
+    halves, block, border, align, match, leave_out, protocol : various
+        As in :func:`brainweave.score_alignment`.
     random_state : int, default=0
         Seeds what is random.
     **options : various

@@ -217,7 +217,8 @@ def isc_test(
     -----
     Sign flips are exact for noise that is symmetric about zero, whatever its course
     over time. Flipping signs of the correlations themselves would not be: those of a
-    subject with the average of the others depend on each other.
+    subject with the average of the others depend on each other. If features are voxels,
+    ``subject.space.to_image(test.statistic)`` is a map of the brain.
 
     References
     ----------
@@ -280,6 +281,11 @@ def _compared(features: list[Matrix], pairwise: bool) -> list[tuple[Matrix, Matr
 
 
 def _correlations(features: list[Matrix], pairwise: bool) -> Matrix:
+    if pairwise and not any(np.isnan(x[:, :1]).any() for x in features):
+        z = [zscored(x) for x in features]  # once, not in every pair
+        z = [np.where(x.any(axis=0), x, np.nan) for x in z]
+        products = (np.einsum("nk,nk->k", a, b) for a, b in combinations(z, 2))
+        return np.array(list(products)) / len(z[0])
     return np.array([column_correlations(*p) for p in _compared(features, pairwise)])
 
 
@@ -304,6 +310,18 @@ def _unrelated(features: list[Matrix], null: str, pairwise: bool) -> Any:
         angles = rng.uniform(0, 2 * np.pi, size=len(spectrum[turned]))
         spectrum[turned] *= np.exp(1j * angles)[:, None]
         return np.fft.irfft(spectrum, n=len(x), axis=0)
+
+    if null == "sign-flip" and pairwise:  # the correlations change their signs alike
+        found = _correlations(features, pairwise)
+        first, second = np.triu_indices(len(features), 1)
+
+        def flip(rng: Any) -> Matrix:
+            signs = np.ones(len(features))
+            if rng is not None:
+                signs = rng.choice([-1.0, 1.0], size=len(features))
+            return _mean((signs[first] * signs[second])[:, None] * found)
+
+        return flip
 
     def draw(rng: Any) -> Matrix:
         changed = features

@@ -8,6 +8,7 @@ with none, and are scored on the other half.
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from brainweave.evaluation.measures import (
     AlignedFold,
     Classification,
     Clock,
-    Matching,
     ScoringContext,
+    choose_measure,
     copy_with_seed,
 )
 from brainweave.evaluation.results import LearningCurve, chance_level
@@ -32,7 +33,6 @@ from brainweave.study.provenance import volume_seconds
 from brainweave.study.shared import shared_map_of
 
 FRACTIONS = (0, 1 / 8, 1 / 4, 1 / 2, 1)
-SCORES = {"classification": "accuracy", "matching": "matching"}
 
 
 def learning_curve(
@@ -42,15 +42,14 @@ def learning_curve(
     *,
     fractions: Sequence[float] = FRACTIONS,
     unit: str = "time",
-    measure: str | None = None,
-    classifier: Any = None,
-    window: int = 9,
+    measure: Any = None,
     halves: Any = "category",
     leave_out: int = 1,
     t_r: float | None = None,
     random_state: int | None = None,
     n_jobs: int | None = None,
     progress: Any = None,
+    **options: Any,
 ) -> LearningCurve:
     """Score left-out people by how much aligning data of their own they have.
 
@@ -65,12 +64,8 @@ def learning_curve(
         no aligning data: they are mapped by ``shared_map_`` of an aligner that has one.
     unit : {"time", "run"}, default="time"
         Whether people join with their first samples, or with their first whole runs.
-    measure : {"classification", "matching"}, optional
-        By default classification where samples have two categories or more; else
-        matching, for which scored samples must be locked in time.
-    classifier, window : various
-        As in :func:`brainweave.between_subject_classification` and
-        :func:`brainweave.time_segment_matching`.
+    measure : {"classification", "matching", "reconstruction", "isc"}, optional
+        As in :func:`brainweave.score_alignment`.
     halves : various
         As in :func:`brainweave.between_subject_classification`.
     leave_out : int, default=1
@@ -80,6 +75,8 @@ def learning_curve(
         volumes.
     random_state, n_jobs, progress : various
         As in :func:`brainweave.between_subject_classification`.
+    **options : various
+        The parameters of the measure, such as `classifier` or `window`.
 
     Returns
     -------
@@ -104,12 +101,7 @@ def learning_curve(
     if not amounts or not 0 <= amounts[0] <= amounts[-1] <= 1:
         raise InputError(f"fractions must lie between 0 and 1; got {list(fractions)}.")
     split = split_study(study, y, halves=halves)
-    if measure is None:
-        measure = "classification" if len(split.categories) > 1 else "matching"
-    check_option("measure", measure, tuple(SCORES), owner="learning_curve")
-    scorer: Any = Matching(window)
-    if measure == "classification":
-        scorer = Classification(classifier)
+    scorer: Any = choose_measure(measure, split.categories, **options)
     scorer.check(split)
     seconds = volume_seconds(getattr(study, "record", None)) if t_r is None else t_r
     named, context = _named(aligner), ScoringContext(Clock(), 0, random_state, n_jobs)
@@ -121,9 +113,8 @@ def learning_curve(
             own: list[dict[str, Any]] = []
             left = set(amounts)
             seeded = copy_with_seed(model, random_state)
-            for (fold,) in align_folds(
-                seeded, split, leave_out=leave_out, n_jobs=n_jobs
-            ):
+            batches = align_folds(seeded, split, leave_out=leave_out, n_jobs=n_jobs)
+            for fold in chain.from_iterable(batches):
                 for amount in sorted(left):
                     try:
                         part, sizes = _with_part(fold, model, split, amount, unit)
@@ -153,7 +144,9 @@ def learning_curve(
     design = {**split.design, "leave_out": leave_out, "unit": unit, "t_r": seconds}
     return LearningCurve(
         points=_points(scores, seconds),
-        score=SCORES[measure],
+        score="accuracy"
+        if isinstance(scorer, Classification)
+        else getattr(scorer, "score", scorer.name),
         chance=chance_level(records),
         notes=notes,
         design={**design, **plain(vars(scorer), other=str, arrays=False)},

@@ -139,7 +139,7 @@ def time_segment_matching(
         standardized=bool(standardize),
         matched=matched,
         n_samples=np.array(
-            [seen_by_both(*p).sum() for p in zip(features, others, strict=True)]
+            [both.sum() for both in map(seen_by_both, features, others)]
         ),
     )
 

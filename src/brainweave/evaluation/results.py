@@ -162,25 +162,10 @@ class ClassificationResult(_Scores):
     permutation_scores: Matrix = field(default_factory=lambda: np.empty(0), repr=False)
 
     @classmethod
-    def from_records(
+    def _from_records(
         cls, records: Sequence[Record], *, categories: list[Any], **fields: Any
     ) -> Self:
-        """Make a result of the records of its folds, and its other fields.
-
-        Parameters
-        ----------
-        records : sequence of dict
-            One per fold.
-        categories : list
-            All categories, in the order of confusions.
-        **fields : various
-            The other attributes.
-
-        Returns
-        -------
-        ClassificationResult
-            The result of all folds.
-        """
+        """Make a result of the records of its folds, and its other fields."""
         folds = [
             {
                 **{k: r[k] for k in ("half", "fold", "test_subjects")},
@@ -245,10 +230,6 @@ class ClassificationResult(_Scores):
         )
 
 
-def _no_counts() -> Codes:
-    return np.zeros(0, np.intp)
-
-
 @dataclass(kw_only=True, repr=False)
 class SubjectScores(_Scores):
     """One score per part of the study and subject.
@@ -278,11 +259,11 @@ class SubjectScores(_Scores):
     subjects: list[str]
     score: str
     voxel_scores: list[list[Matrix]] = field(default_factory=list, repr=False)
-    n_samples: Codes = field(default_factory=_no_counts, repr=False)
-    common: Codes = field(default_factory=_no_counts, repr=False)
+    n_samples: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
+    common: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
 
     @classmethod
-    def from_records(
+    def _from_records(
         cls,
         records: Sequence[Record],
         *,
@@ -372,7 +353,8 @@ class LearningCurve:
     points : list of dict
         The rows of :meth:`to_frame`.
     score : str
-        "accuracy" of a classifier, or "matching", the share of time segments found.
+        "accuracy" of a classifier, "matching" (the share of time segments found),
+        "isc", "correlation" or "r2".
     chance : float
         What guessing reaches.
     notes : list of str
@@ -507,13 +489,13 @@ def make_result(
 ) -> ClassificationResult | SubjectScores:
     """Make the result that records are of: of classes, or subject by subject."""
     if all("confusion" in r for r in records):
-        return ClassificationResult.from_records(
+        return ClassificationResult._from_records(
             records, categories=categories, **fields
         )
     design = fields["design"]
     if all("standardized" in r for r in records):
         design["standardize"] = all(r["standardized"] for r in records)
-    return SubjectScores.from_records(
+    return SubjectScores._from_records(
         records,
         subjects=fields["study"]["subjects"],
         score=design.get("score") or design["measure"],
@@ -537,6 +519,10 @@ def chance_level(records: Sequence[Record]) -> float:
 # -- files -----------------------------------------------------------------------------
 
 FORMAT = "brainweave-results"
+ARRAYS: dict[str, Any] = {
+    **dict.fromkeys(("scores", "permutation_scores"), np.float64),
+    **dict.fromkeys(("confusion", "n_samples", "common"), np.intp),
+}
 
 
 def write_results(
@@ -587,12 +573,8 @@ def read_results(
         for name, values in document["results"].items():
             for told in ("mean", "std"):  # for people; they follow from the scores
                 del values[told]
-            for array in ("scores", "permutation_scores"):
-                if array in values:
-                    values[array] = np.array(values[array], dtype=np.float64)
-            for array in ("confusion", "n_samples", "common"):
-                if array in values:
-                    values[array] = np.array(values[array], dtype=np.intp)
+            for array in set(ARRAYS) & set(values):
+                values[array] = np.array(values[array], ARRAYS[array])
             if values.get("voxel_scores"):
                 values["voxel_scores"] = [
                     [None if v is None else np.array(v, np.float64) for v in part]

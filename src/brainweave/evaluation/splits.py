@@ -453,7 +453,7 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
             continue
         raise InputError(
             f"{np.count_nonzero(took_part)} of {subject.n_samples} samples of subject "
-            f"{subject.id!r} took part, with what is known of them, in the alignment "
+            f"{subject.id!r} took part in the alignment "
             "that made these features; scoring them would be circular (even noise "
             "scores near 100 %). Score the study as it was before it was transformed, "
             "or only samples that did not align: subject.select(~subject.aligned)."

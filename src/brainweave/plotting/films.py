@@ -12,7 +12,6 @@ from brainweave._core.labels import is_missing
 from brainweave.evaluation import timeline as timelines
 from brainweave.evaluation.metrics import average_seen, averages_of_others, zscored
 from brainweave.plotting import style
-from brainweave.plotting.results import draw_bar
 from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED
 
 if TYPE_CHECKING:
@@ -105,7 +104,8 @@ def _label_clock(ax: Any, timeline: Timeline) -> None:
     else:
         round_ones = np.array(starts[:: -(-len(starts) // N_TICKS)])
     one = replace(timeline, names=timeline.names[:1])
-    style.name_ticks(ax.xaxis, round_ones.tolist(), map(one.name, round_ones.tolist()))
+    ticks = round_ones.tolist()
+    style.name_ticks(ax.xaxis, ticks, map(one.name, ticks))
     for start in starts[1:]:
         ax.axvline(start, color=MUTED, linewidth=0.8, linestyle=DASHED)
     if 1 < len(starts) <= N_TICKS:
@@ -146,8 +146,8 @@ def plot_coverage(
     >>> film = simulate_study(
     ...     n_subjects=3, design="movie", n_voxels=50, missing_parts=1
     ... )
-    >>> plot_coverage(film).get_ylim()
-    (3.0, 0.0)
+    >>> plot_coverage(film).get_xlabel()
+    'time in the film (minutes:seconds)'
     """
     from matplotlib.colors import to_rgba
 
@@ -187,6 +187,15 @@ def plot_time_courses(
     -------
     Axes
         Features lie above each other; each is standardised in each person and film.
+
+    Examples
+    --------
+    >>> from brainweave import simulate_study
+    >>> film = simulate_study(
+    ...     n_subjects=3, design="movie", n_voxels=50, n_runs=1, repetitions=1
+    ... )
+    >>> plot_time_courses([s.data() for s in film], film).get_xlabel()
+    'time in the film (minutes:seconds)'
     """
     timeline = _need_timeline(study)
     wanted = [k for k in components if k < to_numpy(shared[0]).shape[1]]
@@ -204,35 +213,6 @@ def plot_time_courses(
     ax.tick_params(axis="y", length=0)
     ax.spines[:].set_visible(False)
     _label_clock(ax, timeline)
-    return ax
-
-
-@style.styled
-def plot_correlations(correlations: Matrix, *, axes: "Axes | None" = None) -> "Axes":
-    """Plot the inter-subject correlation of each feature.
-
-    Parameters
-    ----------
-    correlations : ndarray of shape (n_subjects, n_features)
-        What :func:`brainweave.inter_subject_correlation` returns.
-    axes : matplotlib Axes, optional
-        Where to draw; by default in a new figure.
-
-    Returns
-    -------
-    Axes
-        Bars are means over subjects, dots are subjects.
-    """
-    n = correlations.shape[1]
-    ax = style.new_axes(axes, 4.8, 0.75 + 0.24 * n)
-    for k, own in enumerate(correlations.T):
-        draw_bar(ax, k, own[~np.isnan(own)], "{:.2f}".format)
-    style.name_ticks(ax.yaxis, list(range(n)), [f"feature {k}" for k in range(n)])
-    ax.tick_params(axis="y", length=0)
-    low = min(0.0, float(np.nanmin(correlations, initial=0)))
-    ax.set(xlim=(low, 1), ylim=(n - 0.4, -0.6))
-    ax.spines["left"].set_visible(False)
-    ax.set_xlabel("correlation with the average of the others")
     return ax
 
 
@@ -318,25 +298,9 @@ def _correlate_seen(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
 
 @style.styled
 def plot_segments_found(
-    segments: SegmentsFound, study: Any, *, axes: "Axes | None" = None
+    segments: SegmentsFound, timeline: Timeline, *, axes: "Axes | None" = None
 ) -> "Axes":
-    """Plot where in the film people are alike.
-
-    Parameters
-    ----------
-    segments : SegmentsFound
-        What :func:`find_segments` returns.
-    study : Study or Timeline
-        Whose samples they are of.
-    axes : matplotlib Axes, optional
-        Where to draw; by default in a new figure.
-
-    Returns
-    -------
-    Axes
-        Bars are shares of people; the dashed line is chance.
-    """
-    timeline = _need_timeline(study)
+    """Plot the share of people whose segment is found, over the films, and chance."""
     ax = style.new_axes(axes, 6.8, 2.2)
     width = int(np.diff(segments.starts).min(initial=timeline.films.size))
     shares = np.nan_to_num(segments.matched)

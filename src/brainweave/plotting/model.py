@@ -1,4 +1,4 @@
-"""Figures of what an aligner learned: eigenvalues, the shared space, brain maps."""
+"""Figures of what an aligner learned: the shared space and maps of the brain."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,122 +7,11 @@ import numpy as np
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.plotting import style
 from brainweave.plotting.results import MAX_LEGEND, read_sequences
-from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-@style.styled
-def plot_eigenvalues(model: Any, *, axes: "Axes | None" = None) -> "Axes":
-    """Plot the fit of each shared feature to the graph; larger is better.
-
-    Parameters
-    ----------
-    model : GDM
-        Or another fitted aligner with ``eigenvalues_`` (and ``n_informative_``).
-    axes : matplotlib Axes, optional
-        Where to draw; by default in a new figure.
-
-    Returns
-    -------
-    Axes
-        Filled dots are features that gain from the graph, as those of noise do too;
-        open ones gain nothing and have arbitrary directions. Numbered from 0.
-
-    Examples
-    --------
-    >>> from brainweave import GDM, simulate_study
-    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
-    >>> axes = plot_eigenvalues(GDM(n_components=3).fit(study))
-    >>> axes.get_xlabel()
-    'shared feature'
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    if getattr(model, "eigenvalues_", None) is None:
-        raise InputError(
-            f"This {type(model).__name__} has no eigenvalues to draw: it is not fitted "
-            "yet, or its method has none."
-        )
-    values = graph_fit(model)
-    n = len(values)
-    informative = int(getattr(model, "n_informative_", n))
-    number = np.arange(n)
-    ax = style.new_axes(axes, 4.6, 3.0)
-    ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
-    for which, what, face, edge in (
-        (number < informative, "gain from the graph", ACCENT, ACCENT),
-        (number >= informative, "arbitrary", PAPER, MUTED),
-    ):
-        look: dict[str, Any] = {"facecolors": face, "edgecolors": edge, "s": 32}
-        text = f"{which.sum()} {what}" if which.any() else None
-        ax.scatter(number[which], values[which], zorder=3, label=text, **look)
-    ax.set_xlim(-0.5, n - 0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set(xlabel="shared feature", ylabel="fit to the graph (larger: better)")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    return ax
-
-
-@style.styled
-def plot_energy(
-    model: Any, *, names: Sequence[Any] | None = None, axes: "Axes | None" = None
-) -> "Axes":
-    """Plot the cumulative singular values of each subject, and the cut.
-
-    Parameters
-    ----------
-    model : aligner
-        Fitted, with its ``bases_``; or a list of :class:`SubjectBasis`.
-    names : sequence of str, optional
-        Names of the subjects.
-    axes : matplotlib Axes, optional
-        Where to draw; by default in a new figure.
-
-    Returns
-    -------
-    Axes
-        The dot on each curve is the number of components that the energy keeps.
-
-    Examples
-    --------
-    >>> from brainweave import PaperGDM, simulate_study
-    >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
-    >>> axes = plot_energy(PaperGDM(3, energy=0.8).fit(study), names=study.ids)
-    >>> axes.get_ylabel()
-    'cumulative singular values'
-    """
-    bases = getattr(model, "bases_", model)
-    if not isinstance(bases, (list, tuple)):
-        raise InputError(
-            f"This {type(model).__name__} does not hold the subjects' bases: it is not "
-            "fitted, or was loaded without them."
-        )
-    style.check_not_empty(bases, "bases")
-    names = style.name_subjects(names, len(bases))
-    colors = style.palette(len(bases))
-    ax = style.new_axes(axes, 4.6, 3.0)
-    handles = []
-    for basis, color in zip(bases, colors, strict=True):
-        singular = np.sqrt(np.asarray(basis.spectrum, dtype=float))
-        share = np.cumsum(singular) / singular.sum()
-        number = np.arange(1, len(share) + 1)
-        (line,) = ax.plot(number, share, color=color, linewidth=1.2, alpha=0.9)
-        handles.append(line)
-        kept = basis.n_kept
-        ax.scatter(kept, share[kept - 1], s=26, color=color, edgecolors=PAPER, zorder=3)
-    for energy in sorted({float(b.energy) for b in bases if b.energy < 1}):
-        ax.axhline(energy, color=INK, linestyle=DASHED, linewidth=1)
-    ax.set(ylim=(0, 1.03), xlabel="components", ylabel="cumulative singular values")
-    ax.set_xlim(left=0)
-    ax.set_yticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
-    if len(bases) <= len(style.palette(10)):
-        style.add_legend(ax, handles, names)
-    return ax
 
 
 @style.styled
@@ -275,6 +164,12 @@ def plot_brain(
     -------
     nilearn display or Figure
         What nilearn returns: a display for volumes, a figure for surfaces.
+
+    Examples
+    --------
+    >>> import nibabel as nib
+    >>> values = np.ones((4, 5, 4), np.float32)
+    >>> display = plot_brain(nib.Nifti1Image(values, np.diag([9.0, 9, 9, 1])))
     """
     import matplotlib.pyplot as plt
     from nilearn import plotting
@@ -376,10 +271,11 @@ def _plot_surfaces(
             axes=figure.add_subplot(len(views), len(sides), number, projection="3d"),
             figure=figure,
             vmax=limit,
+            threshold=1e-6 * limit,  # where there is nothing, folds are seen
             cmap=cmap,
             colorbar=colorbar and number == len(panels),
         )
-    figure.subplots_adjust(0, 0, 0.95, 0.95, wspace=0, hspace=0)
+    figure.subplots_adjust(0, 0, 0.85, 0.95, wspace=0, hspace=0)
     if title:
         figure.suptitle(title, fontsize=10)
     return figure

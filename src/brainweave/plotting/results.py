@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing, sort_labels
-from brainweave.evaluation.comparison import SHARES, UNALIGNED
+from brainweave.evaluation.comparison import SHARES, UNALIGNED, percent
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
@@ -199,7 +199,7 @@ class Scored:
 
     def write(self, value: float) -> str:
         """Write a score as people read it: shares in per cent."""
-        return style.percent(value) if self.score in SHARES else f"{value:.3f}"
+        return percent(value) if self.score in SHARES else f"{value:.3f}"
 
     def shown(self, members: Sequence["Scored"]) -> str:
         """Return the label of the method, or the name where members share the label."""
@@ -253,7 +253,16 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     chances = {s.chance for s in listed}
     ax = style.new_axes(axes, 6.0, 0.75 + 0.34 * len(listed))
     for y, scored in enumerate(listed):
-        draw_bar(ax, y, scored.scores, scored.write, scored.aligns_nothing)
+        scores, write = scored.scores, scored.write
+        color, alpha = (MUTED, 0.45) if scored.aligns_nothing else (ACCENT, 0.8)
+        ax.barh(y, scored.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
+        heights = y + np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else [y]
+        look: Any = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6}
+        ax.scatter(scores, heights, s=13, zorder=3, clip_on=False, **look)
+        text, unit = write(scored.mean), "\u00a0%"
+        if len(scores) > 1:
+            text = f"{text.removesuffix(unit)} ± {write(scores.std())}"
+        ax.text(1.03, y, text, va="center", transform=ax.get_yaxis_transform())
         ends = y - 0.5, y + 0.5
         ax.vlines(scored.chance, *ends, color=INK, linestyle=DASHED, linewidth=1.1)
     several = len({s.protocol for s in listed}) > 1
@@ -268,22 +277,9 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     ax.set_xticks(ticks, [write(t).removesuffix("00") for t in ticks])
     ax.spines["left"].set_visible(False)
     level = f" ({write(chances.pop())})" if len(chances) == 1 else ""
-    each = "fold" if listed[0].score == "accuracy" else "subject and half"
+    each = "fold" if listed[0].score == "accuracy" else "subject"
     ax.set_xlabel(f"{listed[0].called} per {each}, and mean; dashed: chance{level}")
     return ax
-
-
-def draw_bar(ax: Any, y: float, scores: Any, write: Any, is_base: bool = False) -> None:
-    """Draw scores as dots over a bar, their mean, which is written beside it."""
-    color, alpha = (MUTED, 0.45) if is_base else (ACCENT, 0.8)
-    ax.barh(y, scores.mean(), height=0.62, color=color, alpha=alpha, linewidth=0)
-    heights = y + (np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else 0.0)
-    look = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6, "clip_on": False}
-    ax.scatter(scores, np.broadcast_to(heights, scores.shape), s=13, zorder=3, **look)
-    text, unit = write(scores.mean()), "\u00a0%"
-    if len(scores) > 1:
-        text = f"{text.removesuffix(unit)} ± {write(scores.std())}"
-    ax.text(1.03, y, text, va="center", transform=ax.get_yaxis_transform())
 
 
 @style.styled

@@ -83,11 +83,6 @@ def subject_name(name: Any) -> str:
     return text if text.lower().startswith("sub") else f"subject {text}"
 
 
-def percent(value: float) -> str:
-    """Write a share as people read it; the space does not break."""
-    return f"{100 * value:.1f}".removesuffix(".0") + "\u00a0%"
-
-
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,

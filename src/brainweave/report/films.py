@@ -8,7 +8,7 @@ import numpy as np
 from brainweave.evaluation.isc import inter_subject_correlation
 from brainweave.evaluation.metrics import average_seen
 from brainweave.plotting import films as drawn
-from brainweave.plotting import plot_confusion
+from brainweave.plotting import plot_accuracy, plot_confusion
 from brainweave.plotting.films import SegmentsFound, Timeline
 from brainweave.plotting.style import subject_name
 from brainweave.report.elements import TEXTS, Element, Section, Table
@@ -73,9 +73,13 @@ def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element:
     found = inter_subject_correlation(shared, ids)
     names = [subject_name(name) for name in inputs.names]
     rows = [[k, own.mean(), *own] for k, own in enumerate(found.T)]
+    bars = {
+        f"feature {k}": SimpleNamespace(scores=own, chance=0.0, score="isc")
+        for k, own in enumerate(np.nan_to_num(found.T))
+    }
     return Element.make(
         "correlations",
-        figure=drawn.plot_correlations(found),
+        figure=plot_accuracy(bars),
         data=Table(["feature", "mean", *names], rows),
     )
 

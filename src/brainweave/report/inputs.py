@@ -194,8 +194,8 @@ def _check_model(
         ]
     if None not in (its_own, fingerprint) and its_own != fingerprint:
         raise InputError(
-            "The model was fitted on another study than the one given, or on an older "
-            "state of it. Give the study that the model was fitted on."
+            "The model was fitted on another study than the one given, or on an "
+            "earlier version of it. Give the study that the model was fitted on."
         )
     return []
 
@@ -214,7 +214,7 @@ def _check_result(have: dict[str, int], scored: Scored, *, differs: bool) -> lis
     if differs and not (scored.design.get("match") or fewer):
         raise InputError(
             f"The result {scored.name!r} is of another study than the one given, or of "
-            "an older state of it. Score the study again, or give the study it is of."
+            "an earlier version of it. Score the study again, or give the one it is of."
         )
     if not fewer:
         return []

@@ -18,11 +18,12 @@ from brainweave.evaluation.comparison import (
     SHARES,
     SIGNIFICANT,
     compare_results,
+    percent,
     subject_interval,
     subject_means,
 )
 from brainweave.plotting.results import Scored, Sequences, row_shares
-from brainweave.plotting.style import UNLABELLED, clean_text, percent, subject_name
+from brainweave.plotting.style import UNLABELLED, clean_text, subject_name
 from brainweave.report.elements import (
     TEXTS,
     Element,
@@ -257,9 +258,6 @@ def model_section(inputs: Inputs) -> Section | None:
     elements = []
     if getattr(inputs.model, "place_", None) is not None:
         elements.append(_place(inputs.model.place_))
-    if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
-        drawing = plotting.plot_energy(inputs.model, names=inputs.names)
-        elements.append(Element.make("energy", figure=drawing))
     if hasattr(inputs.model, "component_summary"):
         # a model that came back without its bases may not know any more
         with suppress(InputError):

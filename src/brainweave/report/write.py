@@ -23,9 +23,10 @@ from brainweave.evaluation.comparison import (
     above_chance,
     compare_results,
     judge_alignment,
+    percent,
 )
 from brainweave.plotting.results import method_label
-from brainweave.plotting.style import percent, span, subject_name
+from brainweave.plotting.style import span, subject_name
 from brainweave.report.elements import TEXTS, asset, measure_texts, render
 from brainweave.report.films import film_section
 from brainweave.report.information import information_section

@@ -108,7 +108,7 @@ def cautions(record: Record | None) -> list[str]:
             texts.append(
                 f"sub-{id}: {lost} of {total} volumes ({share}) were left out."
             )
-    remedy = "Fewer confounds may serve better: motion alone, or none."
+    remedy = "Consider fewer confounds: motion alone, or none."
     crowded = []
     for run in runs:
         left = run["volumes"] - run.get("scrubbed", 0) - run.get("unsteady", 0)

@@ -248,6 +248,13 @@ class ImageSpace:
 
     kind: str
     n_voxels: int
+    #: Of nilearn, which reads the runs in place of the space, if there is one.
+    masker: Any = None
+
+    def _by_masker(self, run: ImageLike) -> NDArray[Any]:
+        with reading(run):
+            values = self.masker.transform(run)
+        return np.atleast_2d(np.asarray(values))
 
     def place_labels(self) -> tuple[str, list[str | None], str] | None:
         """Return in which of the places of a common space each voxel lies.
@@ -281,7 +288,8 @@ class ImageSpace:
     def _refuse_smoothing(self, smoothing_fwhm: float | None) -> None:
         if smoothing_fwhm is not None:
             raise InputError(
-                f"smoothing_fwhm works on volumes only, not on a {self.kind} space."
+                f"smoothing_fwhm works on volumes only, not on a {self.kind} space; a "
+                "masker of nilearn has its own."
             )
 
 
@@ -332,7 +340,7 @@ class VolumeSpace(ImageSpace):
 
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run fits the mask, reading its header only."""
-        image = self._load(run)
+        image = self._load(run) if self.masker is None else load_image(run)
         n_samples = 1 if len(image.shape) == 3 else int(image.shape[3])
         with reading(run):
             unit = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))()[1]
@@ -370,6 +378,9 @@ class VolumeSpace(ImageSpace):
         self, run: ImageLike, *, smoothing_fwhm: float | None = None
     ) -> NDArray[Any]:
         """Read one run into samples x voxels, of the file's own precision."""
+        if self.masker is not None:
+            self._refuse_smoothing(smoothing_fwhm)
+            return self._by_masker(run)
         image = self._load(run)
         with reading(run):
             image = whole_image(image)

@@ -34,6 +34,7 @@ from brainweave.study.spaces import (
 
 _STRUCTURE = "AnatomicalStructurePrimary"
 _SIDES = {"L": "CortexLeft", "R": "CortexRight"}
+_NILEARN = {"CortexLeft": "left", "CortexRight": "right"}
 
 # Vertices of a hemisphere of fsaverage3, fsaverage4 and fsaverage5.
 _FSAVERAGE = (642, 2562, 10242)
@@ -234,6 +235,7 @@ class SurfaceSpace(ImageSpace):
             given = np.ones(mask) if isinstance(mask, int) else mask
             self.masks[name] = np.asarray(given, bool).ravel()
         self.n_voxels = sum(int(mask.sum()) for mask in self.masks.values())
+        self.mesh: Any = None  # of runs that were nilearn's SurfaceImages
         if self.n_voxels == 0:
             raise StudyError("This surface has no vertices inside its mask.")
 
@@ -253,7 +255,9 @@ class SurfaceSpace(ImageSpace):
         images = _by_structure(run)
         counts = {name: _gifti_header(i).n_vertices for name, i in images.items()}
         if mask is None:
-            return cls(counts)
+            space = cls(counts)
+            space.mesh = getattr(run, "mesh", None)
+            return space
         masks = {name: _read_gifti(i)[0] > 0 for name, i in _by_structure(mask).items()}
         found = {name: len(inside) for name, inside in masks.items()}
         if list(found.items()) != list(counts.items()):
@@ -261,7 +265,16 @@ class SurfaceSpace(ImageSpace):
                 f"The run has the vertices {counts}, the mask {found}. Give a mask of "
                 "the same surface for each structure, in the same order."
             )
-        return cls(masks)
+        space = cls(masks)
+        space.mesh = getattr(run, "mesh", None)
+        return space
+
+    @classmethod
+    def from_masker(cls, masker: Any) -> "SurfaceSpace":
+        """Take the vertices inside the mask of a fitted SurfaceMasker of nilearn."""
+        space = cls.from_run(masker.mask_img_, masker.mask_img_)
+        space.masker = masker
+        return space
 
     def header(self, run: SurfaceRun) -> RunHeader:
         """Check vertex counts and count samples without decoding the data."""
@@ -289,6 +302,8 @@ class SurfaceSpace(ImageSpace):
         """Read one run into samples x vertices, the structures side by side."""
         self._refuse_smoothing(smoothing_fwhm)
         self.header(run)
+        if self.masker is not None:
+            return self._by_masker(run)
         parts = self._images_of(run).items()
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
 
@@ -310,16 +325,25 @@ class SurfaceSpace(ImageSpace):
     def to_image(self, values: ArrayLike) -> Any:
         """Make a GIfTI image with a data array per map; a dict of them if several.
 
-        Vertices outside the mask get zero.
+        Vertices outside the mask get zero. Of runs that were nilearn's SurfaceImages
+        it makes a SurfaceImage.
         """
-        maps, _ = check_values(values, self.n_voxels)
+        maps, single = check_values(values, self.n_voxels)
         images, start = {}, 0
         for name, mask in self.masks.items():
             stop = start + int(mask.sum())
             full = np.zeros((len(maps), len(mask)), np.float32)
             full[:, mask] = maps[:, start:stop]
-            images[name] = _gifti_image(name, full)
+            images[name] = full if self.mesh is not None else _gifti_image(name, full)
             start = stop
+        if self.mesh is not None:
+            from nilearn.surface import SurfaceImage
+
+            parts = {
+                _NILEARN[name]: full[0] if single else full.T
+                for name, full in images.items()
+            }
+            return SurfaceImage(self.mesh, parts)
         return next(iter(images.values())) if len(images) == 1 else images
 
     def place_labels(self) -> tuple[str, list[str | None], str] | None:
@@ -422,6 +446,9 @@ def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:
     """Return the images of a run by their structures."""
     if isinstance(run, Mapping):
         return dict(run)
+    if hasattr(run, "mesh"):  # nilearn's SurfaceImage
+        parts = run.data.parts
+        return {name: parts[p] for name, p in _NILEARN.items() if p in parts}
     return {_gifti_header(run).structure or "surface": run}
 
 
@@ -431,7 +458,8 @@ def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
     What is left of their names must be the same. Files of one and the same hemisphere,
     by their names or by the structure that they name inside, are runs of it.
     """
-    if len(images) < 2 or any(isinstance(image, Mapping) for image in images):
+    whole = any(isinstance(i, Mapping) or hasattr(i, "mesh") for i in images)
+    if len(images) < 2 or whole:
         return list(images)
     names = [Path(image_name(image)).name for image in images]
     found = [re.search("hemi-([LR])", name) for name in names]
@@ -468,6 +496,8 @@ def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
 
 def _read_gifti(image: ImageLike) -> NDArray[Any]:
     """Read a functional GIfTI into samples x vertices."""
+    if isinstance(image, np.ndarray):  # of a SurfaceImage: vertices x samples
+        return np.atleast_2d(image.T)
     with _reading_xml(image):
         arrays = [array.data for array in load_image(image, nib.GiftiImage).darrays]
     if len(arrays) == 1 and arrays[0].ndim == 2:
@@ -483,6 +513,9 @@ class _GiftiHeader(NamedTuple):
 
 def _gifti_header(image: ImageLike) -> _GiftiHeader:
     """Read what a functional GIfTI holds, without decoding its data."""
+    if isinstance(image, np.ndarray):
+        n_samples, n_vertices = np.atleast_2d(image.T).shape
+        return _GiftiHeader(n_samples, n_vertices, "")
     if isinstance(image, str | PathLike):
         opener = gzip.open if str(image).endswith(".gz") else open
         parser = _HeaderParser()

@@ -15,9 +15,9 @@ each subject and run, the same for all features: surrogates are as smooth as the
 Components are tested in their order, each without what is shared in those before it.
 The test of component k asks whether neither it nor any of the next is shared. Its
 statistic is the largest, in units of its spread, of the summed agreements of components
-k to k + m - 1 for m = 1, 2, 4 (of the first, up to all). Components hold up as long as
-p < .05, which is one too many in at most 5 % of all studies; those behind the first
-with p >= .3 are not tested, and share its p.
+k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that are tried). Components hold
+up as long as p < .05, which is one too many in at most 5 % of all studies; those behind
+the first with p >= .3 are not tested, and share its p.
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that

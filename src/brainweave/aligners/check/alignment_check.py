@@ -144,7 +144,7 @@ class AlignmentCheck(Stored):
         else:
             start = "No evidence of a shared space"
             end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
-        p, agreement = self.p_value, f"{where} {self.agreement:.2f}"
+        p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:.2f}"
         return (
             f"{start}: on samples that did not align, subjects {end} "
             f"(correlation{agreement} without slow trends, p = {p:.2g})."
@@ -290,8 +290,8 @@ def count_holding(
         kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
         k = min(k, PAPERS_COMPONENTS, *kept)
         warn_user(
-            f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how "
-            "many; do not read anything into them.",
+            f"{check.verdict} n_components='auto' keeps {k}, since their number "
+            "cannot be determined; do not interpret them.",
             AlignmentWarning,
         )
     else:
@@ -382,7 +382,7 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
         known = getattr(model, "_component_table", None)
         if known is None:
             raise InputError(
-                "This model came back without its bases, so its components cannot "
+                "This model was unpickled without its bases, so its components cannot "
                 "be described. Call component_summary before pickling it, or use "
                 "brainweave.save, which keeps the table."
             )

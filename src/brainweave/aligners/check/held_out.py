@@ -30,7 +30,7 @@ Fit = Callable[[Rows, Rows, list[Rows]], tuple[list[Matrix], list[Matrix]]]
 Mask = NDArray[np.bool_]
 
 BORDER = 10  # held-out samples next to aligning ones that are not judged, at most
-CANNOT_TELL = "cannot be told with this design"
+CANNOT_TELL = "cannot be tested with this design"
 FEW = 20  # held-out samples of which all are judged
 
 
@@ -106,15 +106,20 @@ def _in_second_half(
     Most of the subjects who have it decide by their runs, or where in the scan they
     have it, on average: the order of subjects does not matter.
     """
-    places: dict[int, list[float]] = {}  # where those who have it show a group
-    for i, groups in enumerate(codes):
-        for row in np.flatnonzero(groups != NO_GROUP):
-            if single[groups[row]]:
-                place = row / groups.size if by_run is None else float(by_run[i][row])
-                places.setdefault(int(groups[row]), []).append(place)
+    shown: list[Matrix] = []  # groups, and where those who have one show it
+    for i, own in enumerate(codes):
+        rows = np.flatnonzero(own != NO_GROUP)
+        rows = rows[single[own[rows]]]
+        where = rows / own.size if by_run is None else by_run[i][rows].astype(float)
+        shown.append(np.array([own[rows], where]))
+    groups, where = np.concatenate(shown, axis=1)
+    order = np.lexsort((where, groups))
+    known, first = np.unique(groups[order], return_index=True)
+    parts = np.split(where[order], first[1:]) if known.size else []
+    places = dict(zip(known.astype(int).tolist(), parts, strict=True))
     in_second = np.zeros(single.size, dtype=bool)
     means = {group: float(np.mean(own)) for group, own in places.items()}
-    ordered = sorted(means, key=lambda group: (means[group], sorted(places[group])))
+    ordered = sorted(means, key=lambda group: (means[group], places[group].tolist()))
     if by_run is not None:  # where runs do not agree, half of the groups
         in_second[[group for group in ordered if means[group] > 0.5]] = True
         ordered = [group for group in ordered if means[group] == 0.5]
@@ -156,7 +161,9 @@ def rows_to_test(codes: Codes, rows: NDArray[np.intp], runs: Codes) -> NDArray[n
             ours = np.flatnonzero(runs[rows] == run)
             theirs = aligning[runs[aligning] == run]
             if theirs.size and ours.size:
-                distance[ours] = np.abs(rows[ours][:, None] - theirs).min(axis=1)
+                after = np.searchsorted(theirs, rows[ours])
+                near = [theirs[np.clip(after - i, 0, theirs.size - 1)] for i in (0, 1)]
+                distance[ours] = np.abs(rows[ours] - near).min(axis=0)
         # a quarter on either side at most; where halves take turns, half of them stay
         chosen &= distance > min(BORDER, n // 4, int(np.median(distance[chosen])))
     return np.flatnonzero(chosen)
@@ -406,7 +413,7 @@ def _half_basis(
     if data is None or groups is None:
         raise InputError(
             "voxels were scaled by their reliability over all samples, held-out ones "
-            "too, and the samples that could tell it anew are not here; pass X."
+            "too, and the samples needed to estimate it again are missing; pass X."
         )
     voxels = _Rows(data, rows, without_trends)
     half = SubjectBasis(voxels, kernel=basis.kernel, groups=groups[rows], **how)

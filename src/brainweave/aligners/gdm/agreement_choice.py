@@ -53,7 +53,7 @@ MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are used, the leading ones
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
-CLEARLY_MORE = 1.04  # and the least ratio of both
+CLEARLY_MORE = 1.04  # and the least ratio of both; from half of that on, it is exact
 
 
 class Choice(NamedTuple):
@@ -142,6 +142,9 @@ def choose_by_agreement(
     except BrainweaveError:
         return None
     met = rho, ridges[at[0]], PLACE_RIDGES[at[1]]
+    if np.nanmean(with_places) > (1 + CLEARLY_MORE) / 2 * np.nanmean(without):
+        without = halves.judge(rho, np.inf, exact=True)
+        with_places = halves.judge(*met[1:], exact=True)
     gain, clear = _standard_errors(with_places - without)
     more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
     if (gain > clear and more) or needed:
@@ -219,7 +222,8 @@ class _Halves:
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
         self.folds, n_groups = [], len(term.names)
         for held in (True, False):
-            lists = smoothers, in_second, codes, of_run, places or [None] * len(codes)
+            Z_of: list[Any] = [None] * len(codes) if places is None else list(places)
+            lists = smoothers, in_second, codes, of_run, Z_of
             each = enumerate(zip(*lists, strict=True))
             # who saw no more than one half takes part in the other fold alone
             fold = {
@@ -242,9 +246,16 @@ class _Halves:
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
+        self._exact = False
 
-    def judge(self, rho: float, place: float) -> Matrix:
-        """Return the distinctness of each fold (rows) and subject (columns)."""
+    def judge(self, rho: float, place: float, *, exact: bool = False) -> Matrix:
+        """Return the distinctness of each fold (rows) and subject (columns).
+
+        With ``exact``, from now on, of all groups, however many.
+        """
+        if exact and not self._exact:
+            self._exact = True
+            self._leading.clear()
         return np.array([self._judge(i, rho, place) for i in range(len(self.folds))])
 
     def _judge(self, number: int, rho: float, place: float) -> Matrix:
@@ -258,13 +269,12 @@ class _Halves:
             )
             mu = found.eigenvalues
             whole = apply_graph(alike, found.template)
-            targets = [whole[rows] for rows in alike.slices()]
+            targets, mixed = [whole[rows] for rows in alike.slices()], None
         else:
             if number not in self._leading:
-                self._leading[number] = LeadingGroups(
-                    self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE]), graph
-                )
-            mu, targets = self._leading[number].targets(joint, self.k)
+                start = self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE])
+                self._leading[number] = LeadingGroups(start, graph, exact=self._exact)
+            mu, targets, mixed = self._leading[number].targets(joint, self.k)
 
         def held_out(i: int, own: Any) -> Matrix:
             one, (coefficients, shared) = fold[i], own
@@ -273,7 +283,7 @@ class _Halves:
                 features += one.Z_tested @ shared
             return one.group_means(features, mu)
 
-        means = self.over_subjects(held_out, list(fold), joint.as_new(targets))
+        means = self.over_subjects(held_out, list(fold), joint.as_new(targets, mixed))
         scores = np.full(self.n_subjects, np.nan)
         scores[list(fold)] = distinctness(means)
         return scores
@@ -317,10 +327,8 @@ class _FoldOfSubject:
         self.smoother = smoother.subset(self.aligning)
         self._between = smoother.between(self.tested, self.aligning)
         if places is not None:
-            Z, own = places, places[self.aligning]
-            is_narrow = Z is getattr(smoother, "samples", None)
-            self.Z = self.smoother.samples if is_narrow else own - own.mean(axis=0)
-            self.Z_tested = Z[self.tested]
+            Z = places[self.aligning]
+            self.Z, self.Z_tested = Z - Z.mean(axis=0), places[self.tested]
 
     def features(self, coefficients: Matrix) -> Matrix:
         """Return the features of the held-out samples, up to a constant."""

@@ -1,7 +1,7 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from brainweave._core.exceptions import (
 )
 from brainweave._core.validation import check_option
 from brainweave._core.workers import map_subjects, subject_threads
+from brainweave.aligners.check.agreement import NEIGHBOURS
 from brainweave.aligners.check.alignment_check import count_holding
 from brainweave.aligners.gdm.agreement_choice import (
     MOST_FEATURES,
@@ -41,6 +42,7 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.shared_map import Placement, SharedMap
+from brainweave.aligners.gdm.solution import Solution
 from brainweave.aligners.gdm.strength import (
     choose_strengths,
     middle_strength,
@@ -53,7 +55,7 @@ from brainweave.basis.linalg import flip_signs
 from brainweave.basis.places import Places, find_places
 from brainweave.graphs.builders import Graph, equal_group_weights
 
-MOST_TRIED = 100  # components that "auto" looks at
+FIRST_TRIED, MOST_TRIED = 32, 100  # components that "auto" looks at
 DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
 OF_THE_PAPER = ("energy", "solver")
@@ -255,8 +257,9 @@ class GDM(GraphAligner):
     device: Any = None
 
     _ridge = True
-    _first_ridges: Any = None  # where the search begins, of a fit to half the samples,
-    _met_ridges: Any = None  # and where it ended
+    # where the search begins, of a fit to half the samples, and where it ended
+    _first_ridges: Any = field(default=None, init=False)
+    _met_ridges: Any = field(default=None, init=False)
     _solution_name = "mixing_"
     _needs_eigenbasis = False
 
@@ -330,11 +333,12 @@ class GDM(GraphAligner):
         places = self._find_places(bases, graph)
         with subject_threads(len(bases), self.n_jobs, share_cores=True) as each:
             joint, directions = self._choose_ridges(bases, places, graph, k, each)
-            found = solve_shrinkage(joint, graph, k)
-            informative = found.n_informative(k)
             if auto:
-                k = count_holding(self, bases, graph, found, k)
-            elif k > informative:
+                found, k = self._found_to_hold(bases, joint, graph, k)
+            else:
+                found = solve_shrinkage(joint, graph, k)
+            informative = found.n_informative(k)
+            if k > informative and not auto:
                 warn_user(
                     f"n_components={k}, but the graph informs {informative} "
                     "components: one less than it has categories, or one per stimulus. "
@@ -366,6 +370,18 @@ class GDM(GraphAligner):
             basis.free_device_memory()
         return maps, found.template * signs
 
+    def _found_to_hold(
+        self, bases: list[SubjectBasis], joint: JointRidge, graph: Graph, most: int
+    ) -> tuple[Solution, int]:
+        """Return components, and how many hold up; try more as long as all do."""
+        tried = min(most, FIRST_TRIED)
+        while True:
+            found = solve_shrinkage(joint, graph, tried)
+            k = count_holding(self, bases, graph, found, tried)
+            if k + NEIGHBOURS <= found.template.shape[1] or tried == most:
+                return found, k
+            tried = min(most, 2 * tried)
+
     # -- places ------------------------------------------------------------------------
 
     def _find_places(self, bases: list[SubjectBasis], graph: Graph) -> Places | None:
@@ -383,7 +399,7 @@ class GDM(GraphAligner):
             n = self._aligning_places[0].shape[1]
             return Places(n, [None] * len(bases), "as of all samples")
         elif any(b._narrow is None and b._data is None for b in bases):
-            reason = "the samples of the subjects are not at hand"
+            reason = "the samples of the subjects are not available"
         else:
             found = find_places(self.place, bases, owner=self._owner)
             if isinstance(found, Places):

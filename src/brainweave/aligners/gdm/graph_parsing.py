@@ -99,8 +99,8 @@ def make_graph(
     if callable(graph):
         if y is None:
             raise InputError(
-                f"graph of {owner} is a callable, which needs what is known of the "
-                "samples: fit(X, y)."
+                f"graph of {owner} is a callable, which needs the labels or ids "
+                "of the samples: fit(X, y)."
             )
         graph = graph(y)
     if isinstance(graph, Graph):

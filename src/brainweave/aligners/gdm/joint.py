@@ -22,9 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
+
+BATCH = 8  # subjects whose products with groups are held at a time
 
 
 class Regression(NamedTuple):
@@ -90,7 +93,7 @@ class JointRidge:
         self.over_subjects = over_subjects
         self._places = None if places is None else list(places)
         # of the columns U that were given last, shared with copies of other ridges:
-        # U and the sum of P_i over subjects, all Q_i, and the sum of R_i
+        # U, the sum of P_i over subjects, all Q_i, the sum of R_i, and, of dense U, all
         self._known: list[Any] = []
 
     @property
@@ -116,18 +119,24 @@ class JointRidge:
 
     def _set_forms(self, U: Sequence[Any]) -> None:
         """Find, and keep, what any ridge of the shared map needs of the columns."""
-        found = self.over_subjects(
-            lambda s, u, Z: s.forms(u, Z), self.smoothers, U, self._places
-        )
-        P, Q, R = zip(*found, strict=True)
-        self._known[:] = [U, np.sum(P, axis=0), Q, np.sum(R, axis=0)]
+        P: Any = 0.0
+        Q: list[Matrix] = []
+        R: list[Matrix] = []
+        lists: list[Any] = [self.smoothers, U, self._places]
+        dense = not any(map(scipy.sparse.issparse, U))
+        for first in range(0, len(U), BATCH):
+            some = [x[first : first + BATCH] for x in lists]
+            for own in self.over_subjects(lambda s, u, Z: s.forms(u, Z), *some):
+                P = P + own[0]
+                Q.append(own[1])
+                R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
+        self._known[:] = [U, P, Q, sum(R), R if dense else None]
 
-    def _map_of(self, targets: Sequence[Any]) -> Matrix:
-        """Return the shared map of the regressions on targets."""
-        parts = self.over_subjects(
+    def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
+        """Return ``Z_i^T A_i T_i``."""
+        return self.over_subjects(
             lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
         )
-        return self._shared_map(np.sum(parts, axis=0))
 
     def _shared_map(self, sums: Matrix) -> Matrix:
         return np.asarray(
@@ -136,22 +145,24 @@ class JointRidge:
 
     def regress(self, targets: Sequence[Any]) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
-        if self.places is None:
-            found = self.over_subjects(
-                lambda s, T: s.regress(T), self.smoothers, targets
-            )
-            mixings, features = map(list, zip(*found, strict=True))
-            return Regression(mixings, features, None)
-        shared = self._map_of(targets)
-
-        def deviate(smoother: Smoother, Z: Matrix, target: Matrix) -> Any:
-            known = Z @ shared
-            mixing, features = smoother.regress(target - known)
-            return mixing, features + known
-
-        found = self.over_subjects(deviate, self.smoothers, self.places, targets)
+        left, known, shared = self._by_places(targets)
+        found = self.over_subjects(lambda s, T: s.regress(T), self.smoothers, left)
         mixings, features = map(list, zip(*found, strict=True))
-        return Regression(mixings, features, shared)
+        return Regression(mixings, list(map(np.add, features, known)), shared)
+
+    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
+        """Return the features of the regressions on targets."""
+        left, known, _ = self._by_places(targets)
+        smooth = self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, left)
+        return list(map(np.add, smooth, known))
+
+    def _by_places(self, targets: Sequence[Any]) -> tuple[Sequence[Any], Any, Any]:
+        """Return what the shared map leaves of targets, its features, and the map."""
+        if self.places is None:
+            return targets, [0.0] * len(targets), None
+        shared = self._shared_map(np.sum(self._sums(targets), axis=0))
+        known = [Z @ shared for Z in self.places]
+        return list(map(np.subtract, targets, known)), known, shared
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother S, for columns U_i of each subject.
@@ -165,33 +176,28 @@ class JointRidge:
                 for smoother, u in zip(self.smoothers, U, strict=True):
                     P = smoother.quadratic_form(u) + P  # there is room for one sum
                 return P
-            return sum(
-                self.over_subjects(
-                    lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
+            for first in range(0, len(U), BATCH):  # as large as the number of groups
+                some = slice(first, first + BATCH)
+                P = P + sum(
+                    self.over_subjects(
+                        lambda s, u: to_numpy(s.quadratic_form(u)),
+                        *(self.smoothers[some], U[some]),
+                    )
                 )
-            )
+            return P
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
-        _, P, _, R = self._known
+        _, P, _, R, _ = self._known
         return P if self.places is None else P + R.T @ self._shared_map(R)
 
-    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
-        """Return the features of the regressions on targets."""
-        if self.places is None:
-            return self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, targets)
-        shared = self._map_of(targets)
-
-        def one(smoother: Smoother, Z: Matrix, target: Matrix) -> Matrix:
-            known = Z @ shared
-            return smoother.smooth(target - known) + known
-
-        return self.over_subjects(one, self.smoothers, self.places, targets)
-
-    def as_new(self, targets: Sequence[Matrix]) -> list[tuple[Matrix, Matrix | None]]:
+    def as_new(
+        self, targets: Sequence[Matrix], mixed: Matrix | None = None
+    ) -> list[tuple[Matrix, Matrix | None]]:
         """Return the coefficients and the shared map that each has as a new subject.
 
         The shared map is then that of the others, and the deviation from it the ridge
-        regression on the same targets.
+        regression on the same targets: mixtures, if given, of the columns of
+        :meth:`quadratic_form`.
         """
         if self.places is None:
             alone = self.over_subjects(
@@ -202,9 +208,10 @@ class JointRidge:
         forms = self._known[2]
         total = np.sum(forms, axis=0)
         total[np.diag_indices_from(total)] += self.strength
-        sums = self.over_subjects(
-            lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
-        )
+        if mixed is not None and self._known[4] is not None:
+            sums = [R @ mixed for R in self._known[4]]
+        else:
+            sums = self._sums(targets)
         every = np.sum(sums, axis=0)
 
         def one(smoother: Smoother, Z: Matrix, T: Matrix, Q: Matrix, own: Any) -> Any:

@@ -89,10 +89,10 @@ class LeadingGroups:
     2011): so many that the leading components of other ridges lie in them, too.
     """
 
-    def __init__(self, joint: JointRidge, graph: Graph) -> None:
+    def __init__(self, joint: JointRidge, graph: Graph, *, exact: bool = False) -> None:
         self.U, self.signs = columns_of(graph)
         size = self.signs.size
-        if size > 2 * N_DIRECTIONS and (self.signs > 0).all():
+        if not exact and size > 2 * N_DIRECTIONS and (self.signs > 0).all():
             T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
             for _ in range(N_PRODUCTS):
                 smooth = joint.smooth([u @ T for u in self.U])
@@ -100,18 +100,23 @@ class LeadingGroups:
                 T = np.linalg.qr(np.asarray(total))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
 
-    def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix]]:
-        """Return the k leading eigenvalues, or fewer, and the targets of the maps."""
-        mu, targets = _closed_form(joint, self.U, self.signs, k)
+    def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
+        """Return the k leading eigenvalues, or fewer, and the targets of the maps.
+
+        And the mixtures of the columns U that the targets are.
+        """
+        mu, mixed = _closed_form(joint, self.U, self.signs, k)
         used = _count_gaining(mu, k)[1]
-        return mu[:used], [target[:, :used] for target in targets]
+        mixed = mixed[:, :used]
+        return mu[:used], [u @ mixed for u in self.U], mixed
 
 
 def _choose(graph: Graph, k: int, few: int) -> str:
     if graph.matrix is not None:
         return "matrix"
     rank = sum(term.rank for term in graph.groups)
-    if rank <= max(few, 8 * k):
+    # products converge slowly where the last of many components is noise
+    if rank <= max(few, 100 * k):
         return "closed"
     return "operator" if _is_positive(graph) else "closed"
 
@@ -133,7 +138,9 @@ class _Problem:
             self.few_groups = max(FEW_GROUPS, most)
 
     def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
-        return _closed_form(self.joint, *columns_of(self.graph), k)
+        U, signs = columns_of(self.graph)
+        mu, mixed = _closed_form(self.joint, U, signs, k)
+        return mu, _multiply_each(U, mixed)
 
     def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
         U, signs = columns_of(self.graph)
@@ -177,18 +184,19 @@ def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:
 
 def _closed_form(
     joint: JointRidge, U: list[Any], signs: Matrix, k: int
-) -> tuple[Matrix, list[Matrix]]:
+) -> tuple[Matrix, Matrix]:
+    """Return the leading eigenvalues, and the mixtures of U that are the targets."""
     P = joint.quadratic_form(U)
     P = (P + P.T) / 2
     if (signs > 0).all():
         mu, q = _largest(joint, P, k)
-        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+        return mu, _divide(q, np.sqrt(np.maximum(mu, 0)))
     P = to_numpy(P)
     # P = L L^T: the problem in the coordinates that L makes orthonormal
     values, vectors = np.linalg.eigh(P)
     L = vectors * np.sqrt(np.maximum(values, 0))
     mu, a = _largest(joint, L.T @ (signs[:, None] * L), k)
-    return mu, _multiply_each(U, _divide(signs[:, None] * (L @ a), mu))
+    return mu, _divide(signs[:, None] * (L @ a), mu)
 
 
 def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:

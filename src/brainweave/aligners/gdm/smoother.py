@@ -239,6 +239,7 @@ class NarrowSmoother(Smoother):
     def __init__(self, samples: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
         self.samples, self.n_samples = samples, len(samples)
+        self._no_places = samples[:, :0]
         self._known: list[Any] = [None] * 3  # shared with copies of other ridges
 
     @cached_property
@@ -272,8 +273,7 @@ class NarrowSmoother(Smoother):
         return self._cholesky(self._square, self.strength)
 
     def quadratic_form(self, U: Any) -> Any:
-        half = self._inverse_factor() @ np.asarray(U.T @ self.samples).T
-        return half.T @ half
+        return self.forms(U, self._no_places)[0]
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         T, (to_U, to_Z, U_to_Z, square) = self._inverse_factor(), self._products(U, Z)
@@ -380,51 +380,15 @@ class DeviceSmoother(Smoother):
 
     def quadratic_form(self, U: Any) -> Any:
         """Return ``U^T S U``, which stays on the device."""
-        there = self.device.put_sparse(U)
+        sparse = scipy.sparse.issparse(U)
+        there = self.device.put_sparse(U) if sparse else self.device.put(U)
         mixing = self.device.cho_solve(self._factor, there - there.mean(0))
         return there.T @ (self._device_gram @ mixing)
 
-    def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
-        return self._leave_out([self.strength], contrasts, blocks)[0]
-
-    def leave_out_at(
-        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
-    ) -> list[Matrix]:
-        unit = self.mean_eigenvalue
-        return self._leave_out([rho * unit for rho in rhos], contrasts, blocks)
-
-    def _leave_out(
-        self, strengths: list[float], contrasts: Matrix, blocks: Codes
-    ) -> list[Matrix]:
-        """Solve the small systems of all blocks and strengths at once.
-
-        A device takes as long for one as for many. Shorter blocks are filled up with
-        equations of their own, 1 x = 0.
-        """
-        device, Q = self.device, self.device.put(contrasts)
-        counts = np.unique(blocks, return_counts=True)[1]
-        known = np.arange(counts.max()) < counts[:, None]
-        rows = np.zeros(known.shape, np.intp)
-        rows[known] = np.argsort(blocks, kind="stable")
-        there, filled = device.put(rows), device.put(~known)
-        systems, wanted = [], []
-        for g in strengths:
-            factor = device.cholesky(self._device_gram, g)
-            if factor is None:
-                raise _not_semidefinite(self)
-            T = device.inverse_factor(factor)  # (K + g)^-1 = T^T T
-            of_blocks = T.T[there]
-            inside = g * (of_blocks @ of_blocks.mT) - 1 / self.n_samples
-            inside.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
-            inside.diagonal(dim1=1, dim2=2).add_(filled)
-            systems.append(inside)
-            residual = g * (T.T @ (T @ Q))
-            wanted.append(residual[there].masked_fill_(filled[:, :, None], 0.0))
-        found = to_numpy(device.solve(device.joined(systems), device.joined(wanted)))
-        predicted = np.repeat(contrasts[None], len(strengths), axis=0)
-        for out, part in zip(predicted, np.split(found, len(strengths)), strict=True):
-            out[rows[known]] -= part[known]
-        return list(predicted)
+    def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
+        T = self.device.inverse_factor(self._factor)
+        parts = [T[:, self.device.put(rows)] for rows in blocks]
+        return [to_numpy(part.T @ part) for part in parts]
 
 
 def mean_eigenvalue(gram: Any) -> float:

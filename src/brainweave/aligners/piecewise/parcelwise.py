@@ -267,6 +267,11 @@ class Parcelwise(PiecewiseAligner):
         parts = [(columns[k], maps.get(k), self.n_features_[k]) for k in numbers]
         return ParcelwiseMap(parts, **settings)
 
+    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
+        own: Any = self.maps_[subject]
+        columns = (columns for columns, _, _ in own.parts)
+        return own, dict(zip(self.parcels_, columns, strict=True))
+
     def _misfits(self) -> Iterator[str]:
         counts = {len(self.parcels_), len(self.n_features_), len(self.aligners_)}
         counts |= {len(m.parts) for m in self.maps_ if isinstance(m, ParcelwiseMap)}

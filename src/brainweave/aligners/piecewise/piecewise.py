@@ -14,6 +14,7 @@ import numpy as np
 from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import column_chunks, ops_for, to_numpy
 from brainweave._core.exceptions import (
@@ -384,6 +385,43 @@ class PiecewiseAligner(BaseAligner):
                     warnings.simplefilter("ignore")
                     outcomes.close()
         log.check_some_left()
+
+    def piece_image(self, values: Any, *, subject: int = 0) -> Any:
+        """Return an image with a value for each piece of the brain.
+
+        Parameters
+        ----------
+        values : mapping or Series of piece to number
+            Such as a column of ``alignment_check(model, study).pieces``.
+        subject : int, default=0
+            In whose brain space; neighbourhoods are shown in that of the reference.
+
+        Returns
+        -------
+        image
+            A voxel in several pieces has their mean, in none zero.
+        """
+        check_is_fitted(self, "maps_")
+        own, where = self._places_of_pieces(subject)
+        if own.space is None:
+            raise InputError(
+                f"The brain space of {self._name_of(subject)} is not known. Fit on a "
+                "Study that was loaded from images."
+            )
+        total, count = np.zeros(own.n_voxels), np.zeros(own.n_voxels)
+        for name, value in dict(values).items():
+            if name not in where:
+                raise InputError(
+                    f"This model has no {self._piece} {name!r}; it has "
+                    f"{', '.join(map(str, list(where)[:8]))}, ..."
+                )
+            total[where[name]] += value
+            count[where[name]] += 1
+        return own.space.to_image((total / np.maximum(count, 1)).astype(np.float32))
+
+    @abstractmethod
+    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
+        """Return a map, which knows its space, and its voxels of each piece."""
 
     def _for_rows(self, rows: Any, y: Any) -> tuple[Any, Any]:
         part: Any = copy(self)

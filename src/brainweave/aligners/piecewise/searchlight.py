@@ -70,7 +70,11 @@ class BlockPattern:
             members.append(scipy.sparse.csr_array(of_lists, (len(lists), n)))
         entries = scipy.sparse.csr_array(members[0].T @ members[1])
         entries.sort_indices()
-        self.indices, self.indptr = entries.indices, entries.indptr
+        # half the memory where there are not billions of entries
+        kind = np.int32 if entries.nnz < np.iinfo(np.int32).max else np.int64
+        self.indices, self.indptr = (
+            own.astype(kind) for own in (entries.indices, entries.indptr)
+        )
         row_of_entry = np.repeat(np.arange(shape[0]), np.diff(self.indptr))
         self._flat = row_of_entry.astype(np.int64) * shape[1] + self.indices
         self._last: tuple[int, Columns] = (-1, np.empty(0, dtype=np.intp))
@@ -84,15 +88,23 @@ class BlockPattern:
         return self._last[1]
 
     def average(self, sums: NDArray[Any], blocks: list[int]) -> scipy.sparse.csr_array:
-        """Divide each column of summed blocks by the number of those that reach it."""
+        """Divide each column of summed blocks by the number of those that reach it.
+
+        The sums are overwritten. Subjects share the pattern, unless blocks are missing.
+        """
         counts = count_blocks(self.columns, blocks, self.shape[1])
         share = np.divide(1, counts, where=counts > 0, out=0.0 * counts)
-        data = sums * share[self.indices].astype(sums.dtype)
-        # a copy, since the pattern is shared
-        matrix = scipy.sparse.csr_array((data, self.indices, self.indptr), self.shape)
-        matrix = matrix.copy()
-        matrix.eliminate_zeros()
+        for start in range(0, sums.size, _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            sums[some] *= share[self.indices[some]].astype(sums.dtype)
+        matrix = scipy.sparse.csr_array((sums, self.indices, self.indptr), self.shape)
+        if len(blocks) < len(self.columns):
+            matrix = matrix.copy()
+            matrix.eliminate_zeros()
         return matrix
+
+
+_AT_ONCE = 2**20  # entries that are divided at a time
 
 
 def count_blocks(columns: list[Columns], blocks: list[int], n: int) -> NDArray[np.intp]:
@@ -125,6 +137,7 @@ class MapBuilder:
         """Return the map: of each target voxel, the average of its neighbourhoods."""
         pairs = zip(self.patterns, self.sums, strict=True)
         weights, patterns = (p.average(sums, self.blocks) for p, sums in pairs)
+        self.sums = []  # they are the data of the maps now
         return SearchlightMap(
             weights=weights, patterns=patterns, scale=self.scale, **settings
         )
@@ -415,6 +428,9 @@ class Searchlight(PiecewiseAligner):
             if k in maps:
                 builder.add(k, maps[k], reference)
         return builder.build(settings)
+
+    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
+        return self.maps_[self.reference], dict(enumerate(self.neighborhoods_))
 
     def _misfits(self) -> Iterator[str]:
         n, n_voxels = len(self.neighborhoods_), self.n_components_

@@ -161,21 +161,13 @@ def _format_of(inputs: list[Path], form: str) -> str:
         if all(path.name.lower().endswith(endings) for path in inputs):
             return kind
     if len(inputs) == 1 and inputs[0].is_dir():
-        folder = inputs[0]
         for kind, pattern in (("study", "study.json"), ("bids", "sub-*")):
-            if any(folder.glob(pattern)):
+            if any(inputs[0].glob(pattern)):
                 return kind
-        endings = (".mat", ".nii", ".nii.gz", ".gii")
-        names = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
-        if names:
-            raise InputError(
-                f"'{folder}' is a folder with files such as '{names[0]}': name the "
-                "files themselves."
-            )
     raise InputError(
         f"The format of {', '.join(map(repr, map(str, inputs)))} is not clear: neither "
-        "a BIDS folder nor files that all end in .mat, .nii, .nii.gz or .gii. Name it "
-        "with format=..."
+        "a BIDS folder nor files that all end in .mat, .nii, .nii.gz or .gii. Name the "
+        "files themselves, and their format with format=..."
     )
 
 

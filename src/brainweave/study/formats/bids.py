@@ -283,8 +283,8 @@ def _choose_films(
             shown = "shows no film, by the task's name" if is_rest else "is a film"
             warn_user(
                 f"No run of task {task!r} has an events file: every volume is a sample "
-                f"without a label, and each run {shown}. Agree, or name the films, "
-                'with films="runs" or a table; label=None is for no films.',
+                f"without a label, and each run {shown}. Pass films='runs' to "
+                "accept this, or a table of the films; label=None is for other data.",
                 UserWarning,
             )
     if samples != "volumes" and (label is None or films is not None):
@@ -304,8 +304,8 @@ def _warn_of_events(left_out: Mapping[str, int], rules: EventRules) -> None:
     if named:
         warn_user(
             "Events that are no stimuli by their labels are left out: "
-            f"{', '.join(named)}. Keep one as a category with keep=..., or name it in "
-            "ignore=... to agree.",
+            f"{', '.join(named)}. Keep one as a category with keep=..., or accept this "
+            "with ignore=...",
             UserWarning,
         )
 
@@ -702,7 +702,7 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
     except Exception as error:  # of a damaged table or sidecar, anything
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise StudyError(
-            f"{str(table)!r} does not serve confounds={confounds!r}: {said}"
+            f"{str(table)!r} cannot be used with confounds={confounds!r}: {said}"
         ) from error
 
 

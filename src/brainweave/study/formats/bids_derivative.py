@@ -22,8 +22,10 @@ from brainweave.study.study import Study, Subject
 FILE_OPTIONS = ("task", "space", "sessions", "runs", "entities")
 
 BIDS_VERSION = "1.10.0"
+CODE = "https://github.com/brainweave/brainweave"
 BASIS_ENDING = "_desc-brainweave_basis.safetensors"
-# files whose names BIDS does not define yet; the validator passes over them
+# files whose names BIDS does not define yet (nor has it any for components, mixing and
+# decompositions of several subjects); the validator passes over them
 IGNORED = (
     *("*.safetensors", "*_basis.json", "*_model.json", "*_timeseries.*"),
     *("*.toml", "*.html"),
@@ -52,7 +54,7 @@ class Derivative:
         name = str(source.get("Name") or self.source.resolve().name)
         address = self.source.resolve().as_uri()
         doi = {"DOI": str(source["DatasetDOI"])} if source.get("DatasetDOI") else {}
-        made_by = {"Name": "brainweave", "Version": __version__}
+        made_by = {"Name": "brainweave", "Version": __version__, "CodeURL": CODE}
         description = {
             "Name": f"brainweave: functional alignment of {name}",
             "BIDSVersion": BIDS_VERSION,
@@ -70,6 +72,7 @@ class Derivative:
             "subjects into the shared space, `*_timeseries.tsv` the shared features. "
             "Read them with `brainweave info FILE` or `brainweave.load(FILE)`.\n"
         )
+        self.describe("brainweave", "Kernel coordinates of one subject by brainweave")
         for file, text in (
             ("dataset_description.json", _json(description)),
             ("README.md", readme),
@@ -78,6 +81,20 @@ class Derivative:
             path = self.root / file
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 write_text(path, text)
+
+    def describe(self, label: str, text: str) -> None:
+        """Say in ``descriptions.tsv`` what ``desc-<label>`` in file names means."""
+        path = self.root / "descriptions.tsv"
+        known = {}
+        with suppress(OSError):
+            lines = path.read_text(encoding="utf-8").splitlines()[1:]
+            known = dict(line.split("\t", 1) for line in lines if "\t" in line)
+        known[f"desc-{label}"] = text
+        rows = "".join(f"{k}\t{v}\n" for k, v in sorted(known.items()))
+        write_text(path, f"desc_id\tdescription\n{rows}")
+        columns = {"desc_id": "Label of the files", "description": "What it means"}
+        told = {name: {"Description": own} for name, own in columns.items()}
+        self.write_sidecar(path, told)
 
     def basis_path(self, id: str, entities: str) -> Path:
         """Return the path of a subject's basis; entities are such as _task-faces."""

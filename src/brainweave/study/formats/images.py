@@ -33,6 +33,7 @@ def load_nifti(
     files: Mapping[str, Any],
     *,
     mask: Any = "epi",
+    masker: Any = None,
     labels: Any = None,
     stimuli: Any = None,
     films: Any = None,
@@ -51,6 +52,10 @@ def load_nifti(
         One mask for all subjects, one per subject id, or a brain mask computed from
         each subject's own runs in their native space (:func:`epi_mask`; this reads the
         runs once). Subjects need not be on the same grid.
+    masker : nilearn NiftiMasker, optional
+        Reads the runs of all subjects in place of `mask`, with its own smoothing,
+        filters and scaling; fitted to the first run if it is not fitted. Then no drifts
+        are removed unless `cleaning` says so.
     labels : array-like or mapping of str to array-like, optional
         Label of each sample, for all subjects or per subject id.
     stimuli : array-like or mapping of str to array-like, optional
@@ -85,10 +90,20 @@ def load_nifti(
     >>> study[0]
     Subject('01': 6 samples x 64 voxels, 2 categories, 1 runs)
     """
+
+    def space_of(id: str, images: list[ImageLike]) -> VolumeSpace:
+        if masker is None:
+            return volume_space(id, mask, images)
+        space = VolumeSpace(_fitted(masker, images).mask_img_)
+        space.masker = masker
+        return space
+
+    if masker is not None:
+        mask, cleaning = masker, cleaning or Cleaning(high_pass=None)
     return _make_study(
         {"source": "nifti", "mask": mask},
         files,
-        lambda id, images: volume_space(id, mask, images),
+        space_of,
         labels=labels,
         stimuli=stimuli,
         films=films,
@@ -148,6 +163,7 @@ def load_gifti(
     files: Mapping[str, Any],
     *,
     mask: Any = None,
+    masker: Any = None,
     cleaning: Cleaning | None = None,
     **options: Any,
 ) -> Study:
@@ -158,9 +174,12 @@ def load_gifti(
     files : mapping of str to a run or a list of runs
         Per subject id. A run is a path or image, or, for both hemispheres,
         ``{"CortexLeft": left, "CortexRight": right}``. Files with ``hemi-L`` and
-        ``hemi-R`` in their names are paired into runs.
+        ``hemi-R`` in their names are paired into runs. Or a SurfaceImage of nilearn:
+        ``space.to_image`` then makes such images, too.
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
+    masker : nilearn SurfaceMasker, optional
+        Reads SurfaceImages in place of `mask`, as in :func:`load_nifti`.
     cleaning, **options : various
         As in :func:`load_nifti`: labels, stimuli, films, confounds, t_r, name; no
         smoothing. GIfTI states no repetition time: give ``t_r`` for filters and onsets.
@@ -181,14 +200,41 @@ def load_gifti(
     """
     if isinstance(mask, list | tuple):
         (mask,) = pair_hemispheres(mask)
+
+    def space_of(_: str, images: list[ImageLike]) -> SurfaceSpace:
+        if masker is None:
+            return SurfaceSpace.from_run(images[0], mask)
+        return SurfaceSpace.from_masker(_fitted(masker, images))
+
+    known: Any = "all vertices" if mask is None else mask
+    if masker is not None:
+        known, cleaning = masker, cleaning or Cleaning(high_pass=None)
     return _make_study(
-        {"source": "gifti", "mask": "all vertices" if mask is None else mask},
+        {"source": "gifti", "mask": known},
         files,
-        lambda _, images: SurfaceSpace.from_run(images[0], mask),
+        space_of,
         join=pair_hemispheres,
         cleaning=cleaning,
         **options,
     )
+
+
+def _fitted(masker: Any, images: Sequence[ImageLike]) -> Any:
+    """Return a masker of nilearn, fitted to the first run if it is not fitted."""
+    if not hasattr(masker, "mask_img_"):
+        if not hasattr(masker, "mask_img"):
+            raise TypeError(
+                "masker must be a NiftiMasker or SurfaceMasker of nilearn; got "
+                f"{type(masker).__name__}. Pass what other maskers give as arrays."
+            )
+        with reading(images[0]):
+            masker.fit(images[0] if masker.mask_img is None else None)
+    if not hasattr(masker, "mask_img_") or hasattr(masker, "labels_img_"):
+        raise TypeError(
+            f"{type(masker).__name__} averages voxels; brainweave needs the voxels. "
+            "Take a NiftiMasker or SurfaceMasker, or pass its values as arrays."
+        )
+    return masker
 
 
 def volume_space(id: str, mask: Any, images: Sequence[ImageLike]) -> VolumeSpace:

