@@ -377,9 +377,9 @@ def page(table: pd.DataFrame, made: dict[str, Any]) -> str:
         parts[protocol] = _scores(table[table["protocol"] == protocol])
     parts["cost"] = _cost(table)
     for name, text in parts.items():
-        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         template = re.sub(
-            pattern, lambda m, t=text: f"{m[1]}\n{t}\n{m[2]}", template, flags=re.S
+            pattern, lambda m, t=text: f"{m[1]}\n{t}\n\n{m[2]}", template, flags=re.S
         )
     return template
 
