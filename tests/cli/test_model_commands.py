@@ -378,7 +378,7 @@ def test_labels_reach_the_parcels_that_a_subject_joins(tmp_path, call):
     ("parcels", "said"),
     [
         ("schaefer-100", "atlas.nii.gz"),
-        ("schaefer-7", "or schaefer-100: no 7"),
+        ("schaefer-7", "no atlas 'schaefer-7': no 7"),
         ("nowhere.nii", "nowhere.nii"),
     ],
 )
@@ -395,7 +395,7 @@ def test_atlases_come_from_files_or_from_nilearn(
     monkeypatch.setattr("nilearn.datasets.fetch_atlas_schaefer_2018", fetch)
     out = ("-o", tmp_path / "m.safetensors")
     told = call("fit", study, *out, "--parcels", parcels, code=2)[1]
-    assert told.startswith("Error: --parcels must be an atlas image")
+    assert told.startswith("Error: --parcels must be an atlas file")
     assert said in told
 
 

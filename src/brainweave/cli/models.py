@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brainweave._core.exceptions import warn_user
-from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
@@ -65,6 +64,7 @@ def make_aligner(
     ignores shared options that a method does not have.
     """
     import brainweave
+    from brainweave.aligners.plugins import load_plugin, plugins
 
     asked = method.lower().replace("_", "-")
     foreign = "Adapter" if ":" in asked else None  # such as fmralign:ot
