@@ -221,6 +221,18 @@ def test_a_method_that_fails_is_an_error_and_a_comparison_is_read_again(
     assert Comparison.load(tmp_path / "n" / "results.json").results == {}
 
 
+def test_what_is_no_aligner_is_an_error_too(study):
+    options = {"match": "truncate", "n_jobs": 1}
+    found = compare_methods(study, {"x": None, "y": GDM, "GDM": GDM(2)}, **options)
+    assert list(found.results) == ["GDM"]
+    assert found.errors["x"].endswith("such as GDM(n_components=10); got None.")
+    assert "got <class" in found.errors["y"]
+    # a setting that no later run could recognise matters only if results are kept
+    kernel = {"own": GDM(2, kernel=lambda a, b: a @ b.T)}
+    own, known = (compare_methods(study, m).results for m in (kernel, {"own": GDM(2)}))
+    assert own["own"].scores == pytest.approx(known["own"].scores)
+
+
 def test_a_result_is_saved_with_its_folds(study, tmp_path):
     result = between_subject_classification(GDM(2), study)
     result.save(tmp_path / "r.json")

@@ -165,6 +165,15 @@ def test_a_grid_is_a_table_of_folds():
     assert found.result_of("SRM", "joint") == "it failed"
 
 
+def test_a_method_that_scored_nobody_has_a_reason_in_place_of_a_result():
+    about = {"method": "GDM", "study": {"subjects": ["s0", "t0"]}}
+    about["design"] = {"measure": "matching"}
+    nobody = record(0, 0, 0.0, subject_scores=[None, None], about=about)
+    del nobody["confusion"]
+    outcome = GridResult([nobody]).result_of("GDM", "joint")
+    assert outcome.startswith("InputError: No subject could be scored: too few")
+
+
 def test_results_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "r.json"
     write_results(path, {"GDM": classified()}, {"SRM": "it failed"})

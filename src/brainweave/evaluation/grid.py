@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import joblib
 from joblib import Parallel, cpu_count, delayed
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ClusterError, InputError, warn_user
@@ -38,7 +38,12 @@ from brainweave.evaluation.evaluate import (
     shares_fit,
     takes_bases,
 )
-from brainweave.evaluation.measures import Classification, Clock, Measure
+from brainweave.evaluation.measures import (
+    Classification,
+    Clock,
+    Measure,
+    copy_with_seed,
+)
 from brainweave.evaluation.results import INCIDENTAL, GridResult
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import json_checksum, plain
@@ -129,16 +134,20 @@ class Grid:
             check_option("protocols", protocol, PROTOCOLS, owner="Grid")
         check_int("random_state", self.random_state, minimum=0, owner="Grid")
 
-    def jobs(self) -> Iterator[Job]:
-        """Yield the jobs of the grid, each the folds that share one fit."""
+    def jobs(self, *, kept: bool = True) -> Iterator[Job]:
+        """Yield the jobs of the grid, each the folds that share one fit.
+
+        Only what is `kept` needs names that a later run finds again.
+        """
         study, shape = self.study, self.study.shape or (0, 0)
         folds = range(len(subject_folds(shape[1], study.leave_out)))
         common = [__version__, study.name, study.identity, study.leave_out]
-        common += [type(self.measure), vars(self.measure), self.random_state]
+        if kept:
+            common += [type(self.measure), vars(self.measure), self.random_state]
         for half, method, protocol in product(
             range(shape[0]), self.methods, self.protocols
         ):
-            settings = _settings_of(self.methods[method])
+            settings = _settings_of(self.methods[method]) if kept else id(self)
             known = _hash([*common, method, settings, protocol, half])
             words = re.sub(r"[^\w.+-]+", "-", f"{study.name}_{method}_{protocol}")
             name = f"{words[:80].lstrip('.')}_half{half}-fold{{}}_{known}"
@@ -165,8 +174,8 @@ def _hash(value: Any) -> str:
     except Exception as error:  # whatever pickling raises
         raise InputError(
             "A setting could not be recognised in a later run, so results with it "
-            f"cannot be kept ({error}). Define functions and classes at the top of "
-            "a module, and give lists or arrays."
+            f"cannot be kept ({str(error)[:100]}). Define functions and classes at the "
+            "top of a module, and give lists or arrays."
         ) from error
 
 
@@ -253,8 +262,8 @@ def run_grid(
     GridResult(12 cells, 0 failed)
     """
     listed = [grids] if isinstance(grids, Grid) else list(grids)
-    jobs = [job for grid in listed for job in grid.jobs()]
     kept = ResultStore(store) if isinstance(store, str | PathLike) else store
+    jobs = [job for grid in listed for job in grid.jobs(kept=kept is not None)]
     # as everywhere: None, and numbers below 1, mean one per core
     all_cores = n_jobs is None or n_jobs < 1
     workers = (cluster_workers() or cpu_count()) if all_cores else n_jobs
@@ -348,16 +357,10 @@ class _Run:
     def _compute(self, job: Job, split: SplitStudy, n_jobs: int) -> None:
         """Compute the missing folds of a job; an error becomes their record."""
         missing = {f: name for f, name in job.names.items() if name not in self.records}
-        aligner, grid, n_sharing = job.grid.methods[job.method], job.grid, len(missing)
-        model = clone(aligner)
-        if "n_jobs" in model.get_params(deep=False):
-            model.set_params(n_jobs=n_jobs)
+        grid, n_sharing = job.grid, len(missing)
+        aligner = grid.methods[job.method]
         design = {"leave_out": grid.study.leave_out, "random_state": grid.random_state}
-        common = {
-            "about": evaluation_metadata(aligner, split, grid.measure, **design),
-            "categories": split.categories,
-            "versions": self.versions,
-        }
+        common = {"categories": split.categories, "versions": self.versions}
         tested = subject_folds(split.n_subjects, grid.study.leave_out)
         of_fits, of_fold = Clock(), Clock()
         with self.warnings.collect() as warned:
@@ -382,6 +385,10 @@ class _Run:
                     self._report(f"{study}, {method}, {protocol}, {where}")
 
             try:
+                model = copy_with_seed(aligner, None)
+                about = evaluation_metadata(aligner, split, grid.measure, **design)
+                if "n_jobs" in model.get_params(deep=False):
+                    model.set_params(n_jobs=n_jobs)
                 for found in score_folds(
                     model,
                     split,
@@ -399,7 +406,8 @@ class _Run:
                     seconds |= of_fold.seconds
                     of_fold.seconds.clear()
                     fold = found["fold"]
-                    keep(fold, {**found, "error": "", "seconds": seconds})
+                    told = {"about": about, "error": "", "seconds": seconds}
+                    keep(fold, found | told)
                     del missing[fold]
             except ClusterError:  # no fault of the method: all would fail
                 raise

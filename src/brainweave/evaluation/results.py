@@ -465,13 +465,16 @@ class GridResult:
             for stage, spent in r["seconds"].items():
                 seconds[stage] = seconds.get(stage, 0.0) + spent
         seconds["total"] = sum(seconds.values())
-        return make_result(
-            records,
-            categories=records[0]["categories"],
-            protocol=protocol,
-            seconds=seconds,
-            **records[0]["about"],
-        )
+        try:
+            return make_result(
+                records,
+                categories=records[0]["categories"],
+                protocol=protocol,
+                seconds=seconds,
+                **records[0]["about"],
+            )
+        except InputError as error:  # nobody has a score
+            return f"InputError: {error}"
 
     def warnings_of(self, method: str) -> list[str]:
         """Return the warnings of a method, each once, without their categories."""
