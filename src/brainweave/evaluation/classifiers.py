@@ -78,48 +78,6 @@ class Task:
     train_codes: list[Codes]  # one array per training subject
     test_codes: list[Codes]  # one array per test subject
 
-    @classmethod
-    def from_fold(
-        cls,
-        fold: "AlignedFold",
-        codes: list[Codes],
-        ids: list[str],
-        products: Matrix | None = None,
-    ) -> "Task":
-        """Take the labelled samples of a fold, or their products with training ones.
-
-        `products` are those of the labelled samples of all subjects.
-        """
-        rows = [np.flatnonzero(c != NO_LABEL) for c in codes]
-        for i in fold.test:
-            if rows[i].size == 0:
-                raise InputError(
-                    f"Subject {ids[i]!r} has no labelled sample to test on. Leave it "
-                    "out of the study, or split by other halves."
-                )
-        train_codes, test_codes = (
-            [codes[i][rows[i]] for i in who] for who in (fold.train, fold.test)
-        )
-        if len(np.unique(np.concatenate(train_codes))) < 2:
-            raise InputError(
-                "The training subjects show fewer than two categories in their scored "
-                "samples; there is nothing to classify."
-            )
-        if products is None:
-            train, test = (
-                np.concatenate([fold.features[i][rows[i]] for i in who])
-                for who in (fold.train, fold.test)
-            )
-        else:
-            ends = np.cumsum([own.size for own in rows])
-            places = np.split(np.arange(ends[-1]), ends[:-1])
-            at, tested = (
-                np.concatenate([places[i] for i in who])
-                for who in (fold.train, fold.test)
-            )
-            train, test = products[np.ix_(at, at)], products[np.ix_(tested, at)]
-        return cls(train, test, train_codes, test_codes)
-
     def of_unit_size(self) -> "Task":
         """Centre the features, and bring them to unit size."""
         centre = self.train.mean(axis=0, dtype=np.float64)
@@ -314,26 +272,46 @@ def prepare_tasks(
             "one classifier cannot serve them all. Align them first, or use one mask "
             "for all subjects."
         )
+    (n_features,) = widths
     # not subclasses of others, which may look at their features
     known = type(classifier) in (SVC, NuSVC) or isinstance(classifier, FeasibleNuSVC)
     linear = known and classifier.kernel == "linear"
     resizes = linear and isinstance(classifier, FeasibleNuSVC)
-    (n_features,) = widths
-    if not linear or n_features < WIDE:
+    by_products = linear and n_features >= WIDE
+    rows = [np.flatnonzero(own != NO_LABEL) for own in codes]
+    table = np.concatenate([f[own] for f, own in zip(features, rows, strict=True)])
+    if by_products:
+        table = table.astype(float)
+        if resizes:
+            table -= table.mean(axis=0)  # nothing large is left to cancel out in a fold
+        table = table @ table.T
+        classifier = clone(classifier).set_params(kernel="precomputed")
+    ends = np.cumsum([own.size for own in rows])
+    places = np.split(np.arange(ends[-1]), ends[:-1])
 
-        def make(fold: "AlignedFold") -> Task:
-            task = Task.from_fold(fold, codes, ids)
-            return task.of_unit_size() if resizes else task
+    def make(fold: "AlignedFold") -> Task:
+        for i in fold.test:
+            if rows[i].size == 0:
+                raise InputError(
+                    f"Subject {ids[i]!r} has no labelled sample to test on. Leave it "
+                    "out of the study, or split by other halves."
+                )
+        train_codes, test_codes = (
+            [codes[i][rows[i]] for i in who] for who in (fold.train, fold.test)
+        )
+        if len(np.unique(np.concatenate(train_codes))) < 2:
+            raise InputError(
+                "The training subjects show fewer than two categories in their scored "
+                "samples; there is nothing to classify."
+            )
+        at, tested = (
+            np.concatenate([places[i] for i in who]) for who in (fold.train, fold.test)
+        )
+        if by_products:
+            train, test = table[np.ix_(at, at)], table[np.ix_(tested, at)]
+            task = Task(train, test, train_codes, test_codes)
+            return task.products_of_unit_size(n_features) if resizes else task
+        task = Task(table[at], table[tested], train_codes, test_codes)
+        return task.of_unit_size() if resizes else task
 
-        return make, classifier
-    labelled = zip(features, codes, strict=True)
-    rows = np.concatenate([f[own != NO_LABEL] for f, own in labelled]).astype(float)
-    if resizes:
-        rows -= rows.mean(axis=0)  # nothing large is left to cancel out in a fold
-    products = rows @ rows.T
-
-    def make_of_products(fold: "AlignedFold") -> Task:
-        task = Task.from_fold(fold, codes, ids, products)
-        return task.products_of_unit_size(n_features) if resizes else task
-
-    return make_of_products, clone(classifier).set_params(kernel="precomputed")
+    return make, classifier

@@ -4,7 +4,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -36,7 +36,7 @@ from brainweave.evaluation.metrics import (
     average_seen,
     centred,
     column_correlations,
-    mean_chance,
+    known_mean,
     reconstruction_score,
     row_means,
     seen_by_both,
@@ -197,11 +197,12 @@ def _classification_record(
     task: Task, predicted: Codes, n_categories: int
 ) -> dict[str, Any]:
     true = np.concatenate(task.test_codes)
+    hits = true == predicted
     counts = confusion_matrix(true, predicted, labels=range(n_categories))
     ends = np.cumsum([len(codes) for codes in task.test_codes])[:-1]
     return {
-        "score": float(np.mean(true == predicted)),
-        "subject_scores": [float(r.mean()) for r in np.split(true == predicted, ends)],
+        "score": float(np.mean(hits)),
+        "subject_scores": [float(own.mean()) for own in np.split(hits, ends)],
         "balanced_accuracy": balanced_accuracy(true, predicted),
         "n_train": len(task.train),
         "n_test": len(task.test),
@@ -249,7 +250,6 @@ class _SubjectBySubject:
     """
 
     groups: list[Any] | None = None
-    least = 2  # samples that a comparison needs
     skips_aligned = True
     keeps_values = False  # as scores of voxels
 
@@ -271,15 +271,13 @@ class _SubjectBySubject:
         """Score the left-out subjects of each fold."""
         for fold in batch:
             with context.clock("score"):
-                compare = _Comparison(self, fold, split.splits[fold.half].scored)
+                compare = _comparison(self, fold, split.splits[fold.half].scored)
                 found = map_subjects(compare, fold.test, n_jobs=context.n_jobs)
             means = [_mean(f.values) for f in found]
-            known = [mean for mean in means if mean is not None]
-            chance = mean_chance([f.chance for f in found])
             record = {
-                "score": float(np.mean(known)) if known else None,
+                "score": _mean([np.nan if m is None else m for m in means]),
                 "subject_scores": means,
-                "chance": None if np.isnan(chance) else chance,
+                "chance": _mean([f.chance for f in found]),
                 "n_test": max(f.n_samples for f in found),
                 "n_samples": [f.n_samples for f in found],
                 "common": [f.common for f in found],
@@ -310,8 +308,8 @@ class _SubjectBySubject:
 
 def _mean(values: Any) -> float | None:
     """Return the mean over what has a score."""
-    known = np.asarray(values)[~np.isnan(values)]
-    return float(np.mean(known)) if known.size else None
+    mean = known_mean(values)
+    return None if np.isnan(mean) else mean
 
 
 class _Compared(NamedTuple):
@@ -323,46 +321,38 @@ class _Compared(NamedTuple):
     common: list[int]  # samples in common with each subject; 0 where not compared
 
 
-class _Comparison:
-    """Compares the left-out subjects of a fold with the average of others."""
+def _comparison(
+    measure: _SubjectBySubject, fold: AlignedFold, scored: Study
+) -> Callable[[int], _Compared]:
+    """Return what compares a left-out subject of a fold with the average of others."""
+    line, groups = study_timeline(scored), measure.groups
+    features = {
+        i: line.place(measure._prepare(fold.features[i], fold.aligner), i)
+        for i in (*fold.train, *fold.test)
+    }
+    compared = {
+        i: tuple(j for j in fold.train if not groups or groups[j] != groups[i])
+        for i in fold.test
+    }
+    averages = {
+        who: average_seen([features[j] for j in who])
+        for who in set(compared.values())
+        if who
+    }
 
-    def __init__(
-        self, measure: _SubjectBySubject, fold: AlignedFold, scored: Study
-    ) -> None:
-        self.measure, self.fold, self.scored = measure, fold, scored
-        self.line = study_timeline(scored)
-        self.features = {
-            i: self.line.place(measure._prepare(fold.features[i], fold.aligner), i)
-            for i in (*fold.train, *fold.test)
-        }
-        groups = measure.groups
-        self.others = {
-            i: tuple(j for j in fold.train if not groups or groups[j] != groups[i])
-            for i in fold.test
-        }
-        self.averages = {
-            who: average_seen([self.features[j] for j in who])
-            for who in set(self.others.values())
-            if who
-        }
-
-    def __call__(self, i: int) -> _Compared:
-        subject, who, places = (
-            self.scored.subjects[i],
-            self.others[i],
-            self.line.places[i],
-        )
-        own, common = self.features[i], [0] * len(self.scored)
+    def compare(i: int) -> _Compared:
+        subject, who, places = scored.subjects[i], compared[i], line.places[i]
+        own, common = features[i], [0] * len(scored)
         if subject.aligned is not None:
             own, rows = own.copy(), places[np.asarray(subject.aligned, bool)]
             own[rows[rows >= 0]] = np.nan
         for j in who:
-            common[j] = int(seen_by_both(own, self.features[j]).sum())
+            common[j] = int(seen_by_both(own, features[j]).sum())
         if not any(common):
             return _Compared(np.nan, np.nan, 0, common)
-        others = self.averages[who]
+        others = averages[who]
         both = seen_by_both(own, others)
-        if both.sum() < self.measure.least:
+        if both.sum() < 2:
             return _Compared(np.nan, np.nan, int(both.sum()), common)
 
         def predict() -> tuple[Matrix, Matrix]:
@@ -370,11 +360,13 @@ class _Comparison:
             known = places >= 0
             row_of[places[known]] = np.flatnonzero(known)
             truth = to_numpy(subject.samples)[row_of[both]]
-            return truth, self.fold.maps[i].inverse_transform(others[both])
+            return truth, fold.maps[i].inverse_transform(others[both])
 
-        values, chance = self.measure._score(own, others, self.line.films, predict)
-        known = _mean(values) is not None
+        values, chance = measure._score(own, others, line.films, predict)
+        known = not np.isnan(values).all()
         return _Compared(values, chance if known else np.nan, int(both.sum()), common)
+
+    return compare
 
 
 class Matching(_SubjectBySubject):

@@ -133,7 +133,7 @@ def time_segment_matching(
     matched, chances = np.array(found).transpose(1, 0, 2)
     return SegmentMatching(
         scores=row_means(matched),
-        chance=mean_chance(row_means(chances)),
+        chance=known_mean(row_means(chances)),
         n_segments=matched.shape[1],
         window=window,
         standardized=bool(standardize),
@@ -144,9 +144,9 @@ def time_segment_matching(
     )
 
 
-def mean_chance(chances: Any) -> float:
+def known_mean(values: Any) -> float:
     """Return the mean of what is known; without rounding where all are the same."""
-    known = np.asarray(chances, np.float64)
+    known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
     same = known.size and (known == known[0]).all()
     return float(known[0] if same else np.mean(known) if known.size else np.nan)
