@@ -350,6 +350,11 @@ def test_the_interval_is_that_of_students_t():
     assert subject_interval(result_of(values[:3])) is not None
     assert subject_interval(result_of(values[:2])) is None
     assert subject_interval(result_of([0.0, 0.9, 1.0])) == (0.0, 1.0)
+    worse = SimpleNamespace(
+        scores=-np.array([values]), subjects=list("abcd"), score="r2"
+    )
+    low, high = want
+    assert subject_interval(worse) == pytest.approx((-high, -low))  # no share
 
 
 def test_a_p_is_shown_with_the_smallest_that_is_possible():
@@ -493,6 +498,12 @@ def test_scores_that_are_no_shares_are_shown_as_numbers():
     ]
     said = verdict({"low": rows[0], "high": rows[1]})
     assert "high scores highest, 0.600 (chance 0.000): 0.100 higher than low" in said
+    # who saw too little has no score, and is not counted
+    rows[1].scores = np.append(rows[1].scores, [EIGHT * np.nan], axis=0)
+    assert verdict({"low": rows[0], "high": rows[1]}) == said
+    judged = judge_alignment({"high": rows[1]}).reasons[0]
+    assert "left-out subjects are classified" in judged
+    assert "nan" not in judged
 
 
 def test_a_saved_comparison_has_its_tables(study, tmp_path):

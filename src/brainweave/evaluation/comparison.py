@@ -21,12 +21,8 @@ from scipy import stats
 
 from brainweave._core.exceptions import StudyError, warn_user
 from brainweave._core.html import frame_html
-from brainweave._core.io import write_text
 from brainweave.evaluation.metrics import row_means
-from brainweave.evaluation.results import (
-    read_results,
-    write_results,
-)
+from brainweave.evaluation.results import read_results, write_results, write_table
 from brainweave.evaluation.splits import (
     SplitStudy,
     as_study,
@@ -162,15 +158,17 @@ def compare_results(
 def subject_interval(result: Any) -> tuple[float, float] | None:
     """Return a 95 % interval of the mean score over subjects, by the t distribution.
 
-    Clipped to scores between 0 and 1; None for fewer than three subjects.
+    Shares are clipped to those between 0 and 1. None for fewer than three subjects.
     """
     values = np.array(list(subject_means(result).values()))
     n = len(values)
     if n < MIN_SUBJECTS:
         return None
-    half = stats.t.isf(0.025, n - 1) * values.std(ddof=1) / np.sqrt(n)
-    low, high = np.clip(values.mean() + np.array([-half, half]), 0, 1)
-    return float(low), float(high)
+    half = stats.t.isf(0.025, n - 1) * stats.sem(values)
+    low, high = float(values.mean() - half), float(values.mean() + half)
+    if getattr(result, "score", "accuracy") in SHARES:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -240,7 +238,7 @@ def judge_alignment(
     judged: list[tuple[bool | None, str]] = []
     aligned = [name for name in results if name != UNALIGNED]
     if aligned:
-        best = max(aligned, key=lambda name: float(np.mean(results[name].scores)))
+        best = max(aligned, key=lambda name: _mean(results[name]))
         rivals = [] if method else [results[n] for n in aligned if n != best]
         judged.append(_judge_accuracy(method or best, results, rivals))
         judged += _judge_gain(method or best, results)
@@ -273,9 +271,7 @@ def _judge_accuracy(
     meant = getattr(result, "chance_is", "")
     kind = getattr(result, "score", "accuracy")
     told = TOLD.get(kind, "the score of left-out subjects is {}")
-    mean, chance = (
-        _written(result, v) for v in (np.mean(result.scores), result.chance)
-    )
+    mean, chance = (_written(result, v) for v in (_mean(result), result.chance))
     text = (
         f"With {name}, {told.format(mean)}{where and f' ({where})'}; chance"
         f"{meant and f', {meant},'} is {chance}"
@@ -314,6 +310,11 @@ def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None
     return []
 
 
+def _mean(result: Any) -> float:
+    """Return the mean score; who saw too little to be scored does not count."""
+    return float(np.nanmean(result.scores))
+
+
 def _written(result: Any, value: Any) -> str:
     """Write a score: shares in per cent."""
     if getattr(result, "score", "accuracy") in SHARES:
@@ -339,11 +340,11 @@ def verdict(results: Mapping[str, Any]) -> str:
         for name, result in results.items()
         if result.protocol == protocol
     }
-    best = max(judged, key=lambda name: float(np.mean(judged[name].scores)))
+    best = max(judged, key=lambda name: _mean(judged[name]))
     result, head = judged[best], f"{protocol.capitalize()}: {best}"
     meant = getattr(result, "chance_is", "")
     chance = f"chance {_shown(result, result.chance)}" + (meant and f", {meant}")
-    reached = f"{_shown(result, np.mean(result.scores))} ({chance})"
+    reached = f"{_shown(result, _mean(result))} ({chance})"
     if len(judged) == 1:
         test, told = above_chance(result), "whether that is above chance was not tested"
         if test is not None and test.smallest_p is not None:
@@ -468,7 +469,7 @@ class Comparison:
             {
                 "method": name,
                 **{number: getattr(r, number) for number in numbers},
-                "p": _known(getattr(r, "p_value", None)),
+                "p": getattr(r, "p_value", None),
                 "folds": r.scores.size,
                 "aligned_on": np.mean(r.study.get("n_aligning") or np.nan),
                 "seconds": r.seconds.get("total", 0.0),
@@ -478,7 +479,7 @@ class Comparison:
         ]
         columns = ["method", *numbers, "p", "folds", "aligned_on", "seconds", "error"]
         rows += [{"method": n, "error": text} for n, text in self.errors.items()]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows, columns=columns).astype({"p": float})
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``results.json``, and the tables ``comparison.tsv`` and ``folds.tsv``.
@@ -498,7 +499,7 @@ class Comparison:
             folds = [r.to_frame().assign(method=n) for n, r in self.results.items()]
             tables["folds.tsv"] = pd.concat(folds, ignore_index=True)
         for name, table in tables.items():
-            write_text(place / name, table.to_csv(sep="\t", index=False, na_rep="n/a"))
+            write_table(place / name, table)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Comparison":
@@ -626,10 +627,6 @@ def compare_methods(
         else:
             comparison.results[row] = outcome
     return comparison
-
-
-def _known(value: float | None) -> float:
-    return np.nan if value is None else value
 
 
 def _split(

@@ -147,8 +147,8 @@ def score_alignment(
     (1.0, [[60, 40, 60, 60], [60, 60, 40, 60]])
     """
     start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
+    divided: Any = {"halves": halves, "block": block, "border": border}
     with clock("bases"):
-        divided: Any = {"halves": halves, "block": block, "border": border}
         split = split_study(study, y, align=align, match=match, **divided)
     chosen = choose_measure(measure, split.categories, **options)
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
@@ -165,7 +165,7 @@ def score_alignment(
     fields = evaluation_metadata(
         aligner, split, chosen, leave_out=leave_out, random_state=seed
     )
-    fields |= {"protocol": protocol, "seconds": clock.seconds}
+    fields |= {"protocol": protocol, "seconds": dict(clock.seconds)}
     return make_result(records, categories=split.categories, **fields)
 
 

@@ -1,6 +1,6 @@
 """Inter-subject correlation, of features, voxels or parcels, and its tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_int, check_option
 from brainweave.evaluation.metrics import (
     averages_of_others,
-    centred,
     column_correlations,
     on_timeline,
     row_means,
@@ -78,7 +77,7 @@ def inter_subject_correlation(
            [1., 1.]])
     """
     owner = "inter_subject_correlation"
-    features, _ = on_timeline(shared, ids, _preparing(standardize), owner=owner)
+    features, _ = on_timeline(shared, ids, standardize, owner=owner)
     if window is None:
         return _correlations(features, pairwise)
     n = len(features[0])
@@ -123,7 +122,7 @@ def inter_subject_functional_connectivity(
     (3, 2, 2)
     """
     owner = "inter_subject_functional_connectivity"
-    features, _ = on_timeline(shared, ids, _preparing(standardize), owner=owner)
+    features, _ = on_timeline(shared, ids, standardize, owner=owner)
     found = []
     for a, b in _compared(features, pairwise):
         both = seen_by_both(a, b)
@@ -235,7 +234,7 @@ def isc_test(
     """
     check_int("n_draws", n_draws, minimum=1, owner="isc_test")
     check_option("null", null, NULLS, owner="isc_test")
-    features, _ = on_timeline(shared, ids, _preparing(standardize), owner="isc_test")
+    features, _ = on_timeline(shared, ids, standardize, owner="isc_test")
     rng, n = check_random_state(random_state), len(features)
     if groups is not None:
         draw, how = _membership(features, groups, pairwise), "permuted groups"
@@ -244,29 +243,25 @@ def isc_test(
     else:
         draw, how = _unrelated(features, null, pairwise), null
     seen, drawn = draw(None), np.array([draw(rng) for _ in range(n_draws)])
-    null_draws = drawn - seen if how.startswith("bootstrap") else drawn
-    sizes = (
-        (np.abs(null_draws), np.abs(seen)) if groups is not None else (null_draws, seen)
-    )
-    known = ~np.isnan(sizes[1])
+    known = ~np.isnan(seen)
+    null_draws, found = drawn[:, known], seen[known]
+    if how.startswith("bootstrap"):
+        null_draws = null_draws - found
+    if groups is not None:
+        null_draws, found = np.abs(null_draws), np.abs(found)
     p, p_max, q = (np.full(seen.shape, np.nan) for _ in range(3))
-    # a tie counts, also one broken by rounding
-    at_least = sizes[0][:, known] >= sizes[1][known] - 1e-12
-    p[known] = (1 + at_least.sum(axis=0)) / (1 + n_draws)
     if known.any():
-        largest = np.nanmax(sizes[0][:, known], axis=1)[:, None]
-        as_large = (largest >= sizes[1][known] - 1e-12).sum(axis=0)
-        p_max[known] = (1 + as_large) / (1 + n_draws)
+        # a tie counts, also one broken by rounding
+        as_large = null_draws >= found - 1e-12
+        largest = np.nanmax(null_draws, axis=1)[:, None] >= found - 1e-12
+        p[known] = (1 + as_large.sum(axis=0)) / (1 + n_draws)
+        p_max[known] = (1 + largest.sum(axis=0)) / (1 + n_draws)
         q[known] = stats.false_discovery_control(p[known])
     interval = np.percentile(drawn, [2.5, 97.5], axis=0)
     return IscTest(seen, p, p_max, q, interval, how, n_draws, n)
 
 
 # -- numbers ---------------------------------------------------------------------------
-
-
-def _preparing(standardize: bool) -> Callable[[Matrix], Matrix]:
-    return zscored if standardize else centred
 
 
 def _compared(features: list[Matrix], pairwise: bool) -> list[tuple[Matrix, Matrix]]:

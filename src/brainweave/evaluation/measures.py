@@ -4,6 +4,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class Clock:
     """Seconds spent in each stage."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
@@ -62,8 +63,7 @@ class Clock:
         try:
             yield
         finally:
-            spent = time.perf_counter() - start
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+            self.seconds[stage] += time.perf_counter() - start
 
 
 @dataclass(frozen=True)

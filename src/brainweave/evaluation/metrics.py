@@ -1,6 +1,6 @@
 """Scores of shared features and of reconstructed voxels: numerics on arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,8 +125,8 @@ def time_segment_matching(
     >>> found.mean, found.n_samples.tolist()
     (1.0, [100, 70, 60, 100])
     """
-    prepare = zscored if standardize else centred
-    features, films = on_timeline(shared, ids, prepare, owner="time_segment_matching")
+    owner = "time_segment_matching"
+    features, films = on_timeline(shared, ids, standardize, owner=owner)
     others = averages_of_others(features)
     how: Any = {"window": window, "step": step, "enough": enough, "films": films}
     found = [segment_hits(*pair, **how) for pair in zip(features, others, strict=True)]
@@ -300,11 +300,14 @@ def reconstruction_score(
 def on_timeline(
     shared: Sequence[Any],
     ids: Sequence[Any] | None,
-    prepare: Callable[[Matrix], Matrix],
+    standardize: bool,
     *,
     owner: str,
 ) -> tuple[list[Matrix], Codes]:
-    """Return prepared features on one timeline, rows of NaN unseen, and its films."""
+    """Return features on one timeline, rows of NaN where nothing was seen, and films.
+
+    They are centred, or standardised.
+    """
     arrays = [
         to_numpy(x).astype(np.float64)
         for x in check_list_of_subjects(shared, owner=owner)
@@ -336,6 +339,7 @@ def on_timeline(
             names = [str(i) for i in range(len(arrays))]
             line = timeline(listed, names)
             refuse_strangers(line.seen, listed, names)
+    prepare = zscored if standardize else centred
     return [line.place(prepare(x), i) for i, x in enumerate(arrays)], line.films
 
 

@@ -6,6 +6,7 @@ come from memory or from a store.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
@@ -86,8 +87,7 @@ class _Scores:
             Of the JSON file.
         """
         write_results(path, {self.method: self})
-        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
-        write_text(Path(path).with_suffix(".tsv"), table)
+        write_table(Path(path).with_suffix(".tsv"), self.to_frame())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Any:
@@ -408,8 +408,7 @@ class LearningCurve:
         """
         told = plain(asdict(self), other=str)
         write_text(Path(path), json.dumps(told, indent=1) + "\n")
-        table = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
-        write_text(Path(path).with_suffix(".tsv"), table)
+        write_table(Path(path).with_suffix(".tsv"), self.to_frame())
 
     def __str__(self) -> str:
         lines = [
@@ -460,17 +459,16 @@ class GridResult:
         for r in records:
             if r["error"]:
                 return str(r["error"])
-        seconds: dict[str, float] = {}
+        seconds: Any = Counter()
         for r in records:
-            for stage, spent in r["seconds"].items():
-                seconds[stage] = seconds.get(stage, 0.0) + spent
-        seconds["total"] = sum(seconds.values())
+            seconds.update(r["seconds"])  # adds
+        seconds["total"] = seconds.total()
         try:
             return make_result(
                 records,
                 categories=records[0]["categories"],
                 protocol=protocol,
-                seconds=seconds,
+                seconds=dict(seconds),
                 **records[0]["about"],
             )
         except InputError as error:  # nobody has a score
@@ -526,6 +524,11 @@ ARRAYS: dict[str, Any] = {
     **dict.fromkeys(("scores", "permutation_scores"), np.float64),
     **dict.fromkeys(("confusion", "n_samples", "common"), np.intp),
 }
+
+
+def write_table(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a table as a file of tabs."""
+    write_text(path, frame.to_csv(sep="\t", index=False, na_rep="n/a"))
 
 
 def write_results(

@@ -701,14 +701,15 @@ def match_study(study: Study, how: str) -> Study:
             f"match={how!r} needs the categories of all aligning samples; subject "
             f"{study.ids[[k is None for k in y].index(True)]!r} has none."
         )
-    if how == "average":
-        found = match_samples([s.data() for s in study], y, how)
-        averaged = zip(study, found.X, found.y or y, strict=True)
-        subjects = [Subject(s.id, x, labels=k, space=s.space) for s, x, k in averaged]
-    else:  # row numbers suffice to choose among samples
-        found = match_samples([np.arange(s.n_samples)[:, None] for s in study], y, how)
-        chosen = zip(study, found.kept, strict=True)
-        subjects = [s.select(rows) for s, rows in chosen]
+    rows = [np.arange(s.n_samples)[:, None] for s in study]  # suffice to choose
+    found = match_samples(study if how == "average" else rows, y, how)
+    chosen = zip(study, found.X, found.y or y, found.kept, strict=True)
+    subjects = [
+        Subject(s.id, x, labels=known, space=s.space)
+        if how == "average"
+        else s.select(kept)
+        for s, x, known, kept in chosen
+    ]
     dropped = found.summary.dropped.sum(axis=1)
     told = {
         "how": how,
