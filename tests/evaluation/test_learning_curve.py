@@ -230,3 +230,10 @@ def test_a_curve_of_every_measure(rng):
         )
         assert curve.score == name
         assert curve.to_frame()["mean"].min() > 0.8
+
+
+def test_samples_that_are_scored_may_not_align(rng):
+    study = registered(rng)
+    split = split_study(study, align=[study])
+    with pytest.raises(bw.InputError, match="scoring samples that aligned"):
+        bw.learning_curve(bw.GDM(2), split)

@@ -376,9 +376,7 @@ def score_folds(
     clock).
     """
     clock = Clock() if clock is None else clock
-    if not getattr(measure, "skips_aligned", False):
-        refuse_aligning(split)
-    measure.check(split)
+    check_scored(measure, split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
     context = ScoringContext(clock, draw, seed, n_jobs)
@@ -402,6 +400,13 @@ def score_folds(
                 "best_params": getattr(fold.aligner, "best_params_", None),
                 **found,
             }
+
+
+def check_scored(measure: Measure, split: SplitStudy) -> None:
+    """Refuse samples that a measure cannot score, or that align as well."""
+    if not getattr(measure, "skips_aligned", False):
+        refuse_aligning(split)
+    measure.check(split)
 
 
 def evaluation_metadata(

@@ -17,7 +17,7 @@ from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_option
-from brainweave.evaluation.evaluate import align_folds, join_with
+from brainweave.evaluation.evaluate import align_folds, check_scored, join_with
 from brainweave.evaluation.measures import (
     AlignedFold,
     Classification,
@@ -102,15 +102,15 @@ def learning_curve(
         raise InputError(f"fractions must lie between 0 and 1; got {list(fractions)}.")
     split = split_study(study, y, halves=halves)
     scorer: Any = choose_measure(measure, split.categories, **options)
-    scorer.check(split)
+    check_scored(scorer, split)
     seconds = volume_seconds(getattr(study, "record", None)) if t_r is None else t_r
     named, context = _named(aligner), ScoringContext(Clock(), 0, random_state, n_jobs)
-    scores: list[dict[str, Any]] = []
+    scores: list[tuple[Any, ...]] = []
     records, notes, spread = [], [], set()
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
     with shown_progress(progress, n_folds * len(named), "learning curve") as tick:
         for name, model in named.items():
-            own: list[dict[str, Any]] = []
+            own: list[tuple[Any, ...]] = []
             left = set(amounts)
             seeded = copy_with_seed(model, random_state)
             batches = align_folds(seeded, split, leave_out=leave_out, n_jobs=n_jobs)
@@ -126,16 +126,11 @@ def learning_curve(
                     ((_, record),) = scorer.folds([part], split, context)
                     records.append({**record, "half": fold.half})
                     found = zip(fold.test, record["subject_scores"], sizes, strict=True)
-                    own += [
-                        {"fraction": amount, "subject": i, "score": score, "samples": n}
-                        for i, score, n in found
-                    ]
+                    own += [(name, amount, *person) for person in found]
                     if record.get("standardized") is False:
                         spread.add(name)
                 tick()
-            scores += [
-                {"method": name, **row} for row in own if row["fraction"] in left
-            ]
+            scores += [row for row in own if row[1] in left]
     if not scores:
         raise InputError(f"No amount could be scored. {' '.join(notes)}")
     if spread:
@@ -153,20 +148,27 @@ def learning_curve(
     )
 
 
-def _points(scores: list[dict[str, Any]], t_r: float | None) -> list[dict[str, Any]]:
+def _points(scores: list[tuple[Any, ...]], t_r: float | None) -> list[dict[str, Any]]:
     """Return the points of curves: means over people, of each one's halves."""
     import pandas as pd
 
     of_person = ["method", "fraction", "subject"]
-    people = pd.DataFrame(scores).groupby(of_person, sort=False).mean()
+    table = pd.DataFrame(scores, columns=[*of_person, "score", "samples"])
+    people = table.astype({"score": float}).groupby(of_person, sort=False).mean()
     points = []
     for (method, fraction), own in people.groupby(of_person[:2], sort=False):
-        size, n = float(own["samples"].mean()), len(own)
-        point = {"method": method, "fraction": fraction, "samples": round(size)}
-        point["minutes"] = None if t_r is None else size * t_r / 60
-        point["mean"] = float(own["score"].mean())
-        point["se"] = float(own["score"].std() / np.sqrt(n))
-        points.append({**point, "n_subjects": n})
+        size = float(own["samples"].mean())
+        points.append(
+            {
+                "method": method,
+                "fraction": fraction,
+                "samples": round(size),
+                "minutes": None if t_r is None else size * t_r / 60,
+                "mean": float(own["score"].mean()),
+                "se": float(own["score"].sem()),
+                "n_subjects": int(own["score"].count()),
+            }
+        )
     return points
 
 
