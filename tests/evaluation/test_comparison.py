@@ -227,6 +227,9 @@ def test_what_is_no_aligner_is_an_error_too(study):
     assert list(found.results) == ["GDM"]
     assert found.errors["x"].endswith("such as GDM(n_components=10); got None.")
     assert "got <class" in found.errors["y"]
+    for methods in ([GDM(2)], {}):
+        with pytest.raises(InputError, match="names the aligners, as in"):
+            compare_methods(study, methods)
     # a setting that no later run could recognise matters only if results are kept
     kernel = {"own": GDM(2, kernel=lambda a, b: a @ b.T)}
     own, known = (compare_methods(study, m).results for m in (kernel, {"own": GDM(2)}))

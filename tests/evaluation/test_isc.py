@@ -195,6 +195,9 @@ def test_the_bootstrap_draws_subjects_and_drops_their_pairs_with_themselves(rng)
     expected = (1 + (drawn - mean >= mean).sum(axis=0)) / 301
     assert_allclose(found.p, expected, rtol=1e-12)
     assert_allclose(found.interval, np.percentile(drawn, [2.5, 97.5], axis=0))
+    # of three subjects, a ninth of the draws would be of one alone, without a pair
+    few = isc_test(X[:3], null="bootstrap", pairwise=True, n_draws=50, random_state=3)
+    assert np.isfinite(few.interval).all()
 
 
 @pytest.mark.parametrize("pairwise", [False, True])

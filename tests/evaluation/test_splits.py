@@ -318,8 +318,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         split_study(X, y, align=[[X[1], X[0], X[2]]])
     with pytest.raises(ValueError, match="leave_out=3 leaves no subject"):
         between_subject_classification(GDM(2), X, y, leave_out=3)
-    with pytest.raises(ValueError, match="split already"):
-        split_study(split_study(X, y), y)
+    for given in ({"y": y}, {"halves": "run"}, {"block": 4}, {"match": "truncate"}):
+        with pytest.raises(ValueError, match="split already"):
+            split_study(split_study(X, y), **given)
     with pytest.raises(
         ValueError, match="needs the categories of all aligning samples"
     ):

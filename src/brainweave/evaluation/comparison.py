@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from brainweave._core.exceptions import StudyError, warn_user
+from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.html import frame_html
 from brainweave.evaluation.metrics import row_means
 from brainweave.evaluation.results import read_results, write_results, write_table
@@ -587,6 +587,11 @@ def compare_methods(
     from brainweave.evaluation.grid import Grid, GridStudy, content_hash, run_grid
     from brainweave.evaluation.measures import choose_measure
 
+    if not isinstance(methods, Mapping) or not methods:
+        raise InputError(
+            "methods of compare_methods names the aligners, as in {'GDM': GDM()}; got "
+            f"{methods!r}."
+        )
     whole = as_study(study, y)
     refuse_aligned(whole)
     chosen = choose_measure(measure, whole.categories, **options)

@@ -343,6 +343,8 @@ def _resampled(features: list[Matrix], pairwise: bool) -> Any:
 
     def draw(rng: Any) -> Matrix:
         who = np.arange(n) if rng is None else rng.randint(n, size=n)
+        while (who == who[0]).all():  # one subject alone makes no pair
+            who = rng.randint(n, size=n)
         return _mean(square[who[first], who[second]])
 
     return draw

@@ -102,17 +102,18 @@ def permuted_means(records: Sequence[Record]) -> Matrix:
     )
 
 
-def p_value(records: Sequence[Record]) -> float:
-    """Compare the mean over folds with the means under permuted labels."""
-    if not permuted_means(records).size:
-        return float("nan")
+def p_value(records: Sequence[Record]) -> float | None:
+    """Compare the mean over folds with the means under permuted labels, if any."""
+    n = permuted_means(records).size
+    if not n:
+        return None
     found = []
     for unit in _units(records):
         permuted, mean = permuted_means(unit), np.mean([r["score"] for r in unit])
         # a tie counts against the alignment, also one broken by rounding
         as_good = (permuted >= mean - 1e-12).sum()
         found.append((1 + as_good) / (1 + permuted.size))
-    return _combined(found, permuted_means(records).size)
+    return _combined(found, n)
 
 
 def smallest_p(records: Sequence[Record]) -> float | None:

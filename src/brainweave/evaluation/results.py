@@ -174,14 +174,13 @@ class ClassificationResult(_Scores):
             }
             for r in records
         ]
-        p = p_value(records)
         return cls(
             scores=np.array([r["score"] for r in records], dtype=np.float64),
             folds=folds,
             categories=list(categories),
             confusion=np.sum([r["confusion"] for r in records], axis=0, dtype=np.intp),
             chance=chance_level(records),
-            p_value=None if np.isnan(p) else p,
+            p_value=p_value(records),
             smallest_p=smallest_p(records),
             permutation_scores=permuted_means(records),
             **fields,

@@ -146,8 +146,6 @@ class Split:
         logger.debug("%s: %d bases are made, %d used again", *told)
         recipes = [self._recipe(*keys[i]) for i in new]
         made = map_subjects(_make_basis, recipes, [full[i] for i in new], n_jobs=n_jobs)
-        for i, basis in zip(new, made, strict=True):
-            basis.space = self.aligning.subjects[i].space
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
         cut = []
         for i in who:
@@ -391,9 +389,12 @@ def split_study(
     ['a', 'a', 'b', 'b']
     """
     if isinstance(study, SplitStudy):
-        if any(given is not None for given in (y, align, match)):
+        by_category = isinstance(halves, str) and halves == "category"
+        given = (y, align, match, block)
+        if not by_category or border or any(g is not None for g in given):
             raise InputError(
-                "This study is split already: give y, align and match to split_study."
+                "This study is split already: give y, halves, block, border, align and "
+                "match to split_study."
             )
         return study
     whole = _in_memory(as_study(study, y, keep_labels=align is not None))
