@@ -203,3 +203,17 @@ def test_others_who_cancel_out_have_no_correlation(rng):
     found = inter_subject_correlation([x, 3 * x + 1, -x / 3])
     assert np.isnan(found[:2]).all()
     assert_allclose(found[2], -1)
+
+
+def test_a_segment_without_a_rival_does_not_count(rng):
+    """In the middle of a short film every other segment overlaps it."""
+    X = [rng.normal(size=(25, 3)) for _ in range(3)]
+    found = time_segment_matching(X, window=9)
+    middle = np.arange(17) == 8
+    assert (np.isnan(found.matched) == middle).all()
+    ids = [np.arange(25), np.arange(24), np.arange(25)]
+    gaps = time_segment_matching([x[own] for x, own in zip(X, ids, strict=True)], ids)
+    assert np.isnan(gaps.matched[:, middle]).all()
+    rivals = np.minimum(np.abs(np.arange(17) - 8), 8)
+    want = np.mean(1 / (1 + rivals[~middle]))
+    assert found.chance == pytest.approx(want)

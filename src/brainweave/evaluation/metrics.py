@@ -170,19 +170,12 @@ def segment_hits(
     starts = _segment_starts(len(own), window, step)
     at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
-    seen_own, seen_others = (~np.isnan(x[:, 0]) for x in (own, others))
-    if seen_own.all() and seen_others.all() and (films == films[0]).all():
-        correlation = _segment_correlations(own, others, window)[at]
-        comparable, counts = ~overlap, np.ones(len(starts), bool)
-    else:
-        correlation, common = _seen_correlations(
-            own, others, seen_own, seen_others, window
-        )
-        correlation, both = correlation[at], common[at] >= max(enough * window, 1)
-        whole = films[starts] == films[starts + window - 1]
-        both &= np.outer(whole, whole)
-        comparable = both & ~overlap
-        counts = np.diag(both) & comparable.any(axis=1)
+    correlation, common = _segment_correlations(own, others, window)
+    correlation, both = correlation[at], common[at] >= max(enough * window, 1)
+    whole = films[starts] == films[starts + window - 1]
+    both &= np.outer(whole, whole)
+    comparable = both & ~overlap
+    counts = np.diag(both) & comparable.any(axis=1)
     best = np.where(comparable, correlation, -np.inf).max(axis=1)
     # a segment without variation correlates with nothing, so it is not matched
     hits = np.diag(correlation) > np.maximum(best, -1)
@@ -190,43 +183,33 @@ def segment_hits(
     return tuple(np.where(counts, x, np.nan) for x in (hits, chance))  # type: ignore[return-value]
 
 
-def _segment_correlations(a: Matrix, b: Matrix, window: int) -> Matrix:
-    """Correlate every segment of a with every one of b, without copying segments."""
-    size = window * a.shape[1]
-    inner = _diagonal_sums(a @ b.T, window)
-    mean_a, mean_b = (_moving_sum(x.sum(axis=1), window) / size for x in (a, b))
-    inner -= size * np.outer(mean_a, mean_b)
-    norms = []
-    for x, mean in ((a, mean_a), (b, mean_b)):
-        squares = _moving_sum((x * x).sum(axis=1), window)
-        rest = squares - size * mean**2
-        flat = rest <= 1e-12 * squares
-        norms.append(np.sqrt(np.where(flat, np.inf, rest)))
-    return np.asarray(inner / np.outer(*norms))
-
-
-def _seen_correlations(
-    own: Matrix, others: Matrix, seen_a: Any, seen_b: Any, window: int
+def _segment_correlations(
+    own: Matrix, others: Matrix, window: int
 ) -> tuple[Matrix, Matrix]:
-    """Correlate segments over the samples that both have, and count these."""
+    """Correlate all segments over the samples that both have, and count these."""
     a, b = np.nan_to_num(own), np.nan_to_num(others)
-    known_a, known_b = seen_a.astype(float), seen_b.astype(float)
+    known_a, known_b = ((~np.isnan(x[:, 0])).astype(float) for x in (own, others))
+    all_seen = known_a.all() and known_b.all()
 
-    def total(of_a: Matrix, of_b: Matrix) -> Matrix:
-        return _diagonal_sums(np.outer(of_a, of_b), window)
+    def total(values: Matrix, side: int) -> Matrix:
+        """Sum the values of own (0) or others (1) over what both have."""
+        if all_seen:
+            moved = np.convolve(values, np.ones(window), mode="valid")
+            return np.expand_dims(moved, 1 - side)
+        pair = (known_a, values) if side else (values, known_b)
+        return _diagonal_sums(np.outer(*pair), window)
 
-    common = total(known_a, known_b)
-    size = np.maximum(common * a.shape[1], 1)
-    sum_a, sum_b = total(a.sum(axis=1), known_b), total(known_a, b.sum(axis=1))
-    inner = _diagonal_sums(a @ b.T, window) - sum_a * sum_b / size
-    norm = np.ones_like(inner)
-    for squares, sums in (
-        (total((a * a).sum(axis=1), known_b), sum_a),
-        (total(known_a, (b * b).sum(axis=1)), sum_b),
-    ):
-        rest = squares - sums**2 / size
-        norm *= np.sqrt(np.where(rest <= 1e-12 * squares, np.inf, rest))
-    return inner / norm, common
+    inner = _diagonal_sums(a @ b.T, window)
+    common = np.full_like(inner, window) if all_seen else total(known_a, 0)
+    size = np.maximum((window if all_seen else common) * a.shape[1], 1)
+    sums = [total(x.sum(axis=1), side) for side, x in enumerate((a, b))]
+    inner -= sums[0] / size * sums[1]
+    norms = []
+    for side, x in enumerate((a, b)):
+        squares = total((x * x).sum(axis=1), side)
+        rest = squares - sums[side] ** 2 / size
+        norms.append(np.sqrt(np.where(rest <= 1e-12 * squares, np.inf, rest)))
+    return inner / (norms[0] * norms[1]), common
 
 
 def _diagonal_sums(products: Matrix, window: int) -> Matrix:
@@ -235,10 +218,6 @@ def _diagonal_sums(products: Matrix, window: int) -> Matrix:
     for w in range(window):
         total += products[w : w + n_segments, w : w + n_segments]
     return total
-
-
-def _moving_sum(values: Matrix, window: int) -> Matrix:
-    return np.convolve(values, np.ones(window), mode="valid")
 
 
 def _segment_starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
