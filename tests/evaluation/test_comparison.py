@@ -227,6 +227,10 @@ def test_what_is_no_aligner_is_an_error_too(study):
     assert list(found.results) == ["GDM"]
     assert found.errors["x"].endswith("such as GDM(n_components=10); got None.")
     assert "got <class" in found.errors["y"]
+    with pytest.raises(InputError, match=r"protocols .* got 'fair'"):
+        compare_methods(study, {"GDM": GDM(2)}, protocols="fair")
+    with pytest.raises(InputError, match="n_jobs must be an integer other than 0"):
+        compare_methods(study, {"GDM": GDM(2)}, n_jobs="all")
     for methods in ([GDM(2)], {}):
         with pytest.raises(InputError, match="names the aligners, as in"):
             compare_methods(study, methods)

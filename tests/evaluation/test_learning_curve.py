@@ -232,6 +232,16 @@ def test_a_curve_of_every_measure(rng):
         assert curve.to_frame()["mean"].min() > 0.8
 
 
+def test_what_cannot_be_drawn_is_refused_in_a_sentence(rng):
+    study = registered(rng)
+    with pytest.raises(TypeError, match="fractions of learning_curve must be a list"):
+        bw.learning_curve(bw.GDM(2), study, fractions=0.5)
+    with pytest.raises(TypeError, match=r"takes an aligner, .* got \{\}"):
+        bw.learning_curve({}, study)
+    with pytest.raises(TypeError, match="methods check and folds; got 3"):
+        bw.learning_curve(bw.GDM(2), study, measure=3)
+
+
 def test_samples_that_are_scored_may_not_align(rng):
     study = registered(rng)
     split = split_study(study, align=[study])

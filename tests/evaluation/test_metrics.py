@@ -217,3 +217,12 @@ def test_a_segment_without_a_rival_does_not_count(rng):
     rivals = np.minimum(np.abs(np.arange(17) - 8), 8)
     want = np.mean(1 / (1 + rivals[~middle]))
     assert found.chance == pytest.approx(want)
+
+
+def test_voxels_that_are_not_finite_have_no_score(rng):
+    x, bad = rng.normal(size=(2, 6, 3))
+    bad[2, 0] = np.nan
+    with pytest.raises(InputError, match="The truth has NaN or infinite values"):
+        reconstruction_score(bad, x)
+    with pytest.raises(InputError, match="The prediction has NaN or infinite values"):
+        reconstruction_score(x, bad, score="r2")

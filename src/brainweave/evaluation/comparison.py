@@ -21,6 +21,7 @@ from scipy import stats
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.html import frame_html
+from brainweave._core.validation import check_list_option
 from brainweave.evaluation.metrics import row_means
 from brainweave.evaluation.results import read_results, write_results, write_table
 from brainweave.evaluation.splits import (
@@ -592,6 +593,7 @@ def compare_methods(
             "methods of compare_methods names the aligners, as in {'GDM': GDM()}; got "
             f"{methods!r}."
         )
+    protocols = check_list_option("protocols", protocols, "compare_methods")
     whole = as_study(study, y)
     refuse_aligned(whole)
     chosen = choose_measure(measure, whole.categories, **options)

@@ -25,7 +25,7 @@ from brainweave._core.exceptions import (
     warn_user,
 )
 from brainweave._core.progress import shown_progress
-from brainweave._core.validation import check_option
+from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
@@ -59,6 +59,7 @@ from brainweave.persistence.codec import plain
 from brainweave.study.study import Study, Subject
 
 PROTOCOLS = ("joint", "held-out")
+OWNER = "the evaluation"  # of parameters, in messages
 
 
 # -- for users -------------------------------------------------------------------------
@@ -346,8 +347,10 @@ def between_subject_reconstruction(
 
 def _as_seed(random_state: Any) -> int | None:
     """Return a whole number from None, an int, a Generator or a RandomState."""
-    if random_state is None or isinstance(random_state, (int, np.integer)):
-        return None if random_state is None else int(random_state)
+    if random_state is None:
+        return None
+    if isinstance(random_state, (int, np.integer)):
+        return check_int("random_state", random_state, minimum=0, owner=OWNER)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     return int(check_random_state(random_state).randint(2**31 - 1))
@@ -442,7 +445,7 @@ def align_folds(
 
     Yields the folds that share one fit, see :func:`shares_fit`.
     """
-    check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
+    check_option("protocol", protocol, PROTOCOLS, owner=OWNER)
     clock = Clock() if clock is None else clock
     n = split.n_subjects
     folds = list(enumerate(subject_folds(n, leave_out)))

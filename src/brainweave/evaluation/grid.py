@@ -28,7 +28,7 @@ from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ClusterError, InputError, warn_user
 from brainweave._core.io import write_text
 from brainweave._core.progress import Progress
-from brainweave._core.validation import check_int, check_option
+from brainweave._core.validation import check_int, check_n_jobs, check_option
 from brainweave._core.version import __version__, versions
 from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
 from brainweave.evaluation.evaluate import (
@@ -264,10 +264,10 @@ def run_grid(
     listed = [grids] if isinstance(grids, Grid) else list(grids)
     kept = ResultStore(store) if isinstance(store, str | PathLike) else store
     jobs = [job for grid in listed for job in grid.jobs(kept=kept is not None)]
-    # as everywhere: None, and numbers below 1, mean one per core
-    all_cores = n_jobs is None or n_jobs < 1
-    workers = (cluster_workers() or cpu_count()) if all_cores else n_jobs
-    run = _Run(kept, workers or 1, progress)
+    workers = check_n_jobs(n_jobs)
+    if workers is None or workers < 1:  # as everywhere: one per core
+        workers = cluster_workers() or cpu_count()
+    run = _Run(kept, workers, progress)
     names = {name for job in jobs for name in job.names.values()}
     run.find(names, retry_failed)
     run.compute(jobs)

@@ -16,7 +16,7 @@ import numpy as np
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.progress import shown_progress
-from brainweave._core.validation import check_option
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.evaluation.evaluate import align_folds, check_scored, join_with
 from brainweave.evaluation.measures import (
     AlignedFold,
@@ -97,9 +97,10 @@ def learning_curve(
     2       1.0       12   1.0           5
     """
     check_option("unit", unit, ("time", "run"), owner="learning_curve")
-    amounts = sorted({float(f) for f in fractions})
+    given = check_list_option("fractions", fractions, "learning_curve")
+    amounts = sorted({float(f) for f in given})
     if not amounts or not 0 <= amounts[0] <= amounts[-1] <= 1:
-        raise InputError(f"fractions must lie between 0 and 1; got {list(fractions)}.")
+        raise InputError(f"fractions must lie between 0 and 1; got {given}.")
     split = split_study(study, y, halves=halves)
     scorer: Any = choose_measure(measure, split.categories, **options)
     check_scored(scorer, split)
@@ -174,7 +175,7 @@ def _points(scores: list[tuple[Any, ...]], t_r: float | None) -> list[dict[str, 
 
 def _named(aligner: Any) -> dict[str, Any]:
     """Name aligners by their class, or in full where two are of one class."""
-    if isinstance(aligner, Mapping):
+    if isinstance(aligner, Mapping) and aligner:
         return {str(name): model for name, model in aligner.items()}
     listed = list(aligner) if isinstance(aligner, list | tuple) else [aligner]
     classes = [type(model).__name__ for model in listed]

@@ -183,11 +183,12 @@ class Classification:
                         folds,
                         n_jobs=context.n_jobs,
                     )
-            for i, (fold, task) in enumerate(zip(folds, tasks, strict=True)):
-                predicted, used = answers[i]
+            for fold, task, (predicted, used), permuted in zip(
+                folds, tasks, answers, hits, strict=True
+            ):
                 record = _classification_record(task, predicted, len(split.categories))
                 if orders is not None:
-                    record["permuted_hits"] = hits[i]
+                    record["permuted_hits"] = permuted
                     record["n_orders"] = orders.n_orders
                     record["halves_are"] = _how_halves_are(split, fold)
                 yield fold, record | used
@@ -476,6 +477,11 @@ def choose_measure(measure: Any, categories: Sequence[Any], **options: Any) -> M
             raise InputError(
                 f"{', '.join(options)}: give these to the measure itself, or name the "
                 f"measure: one of {', '.join(MEASURES)}."
+            )
+        if not hasattr(measure, "folds"):
+            raise TypeError(
+                f"measure is one of {', '.join(MEASURES)}, or an object with the "
+                f"methods check and folds; got {measure!r}."
             )
         return cast(Measure, measure)
     check_option("measure", measure, tuple(MEASURES), owner="the evaluation")

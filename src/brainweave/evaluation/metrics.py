@@ -265,14 +265,16 @@ def reconstruction_score(
         )
     if len(a) < 2:
         raise InputError(f"A score over samples needs at least 2; got {len(a)}.")
+    for name, x in (("The truth", a), ("The prediction", b)):
+        if not np.isfinite(x).all():
+            raise InputError(f"{name} has NaN or infinite values: drop these samples.")
     varies = _scale(a) > 0
     if score == "correlation":
         correlation = column_correlations(a, b)
         constant = varies & ~(_scale(b) > 0)
         return np.where(constant, 0.0, correlation)
-    centred = a - a.mean(axis=0)
     rest = ((a - b) ** 2).sum(axis=0)
-    whole = np.where(varies, (centred**2).sum(axis=0), np.nan)
+    whole = np.where(varies, (centred(a) ** 2).sum(axis=0), np.nan)
     return np.asarray(1 - rest / whole)
 
 
