@@ -144,6 +144,16 @@ def test_the_verdict_is_one_sentence_with_p_and_its_bound():
     few = verdict({"a": result_of(base[:5] + 0.2), "b": result_of(base[:5])})
     assert "20.0 points higher than b, p = 0.062 (two-sided" in few
     assert few.endswith("below 0.062: too few subjects to tell methods apart).")
+    # folds of two and of one: the mean over folds may say otherwise
+    odd = {"a": result_of([0.4, 0.4, 0.9]), "b": result_of([0.55, 0.55, 0.5])}
+    for result, own in zip(odd.values(), ([0.4] * 4, [0.55] * 4), strict=True):
+        for number, fold in enumerate(result.folds):
+            fold["test_subjects"] = ["st", "uv", "w"][number]
+            fold["subject_scores"] = own[:2] if number < 2 else [result.scores[2]]
+            fold["test_subjects"] = list(fold["test_subjects"])
+    turned = verdict(odd)
+    assert "a scores highest, 56.7%" in turned
+    assert "4.0 points lower than b subject by subject, p = " in turned
     two = verdict({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])})
     assert "fewer than 3 subjects" in two
 

@@ -306,6 +306,8 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         ValueError, match=r"24 booleans, True .* shape \(24,\), 24 of them True"
     ):
         split_study(X, y, halves=[np.ones(24, bool)] * 3)
+    with pytest.raises(ValueError, match="block and border divide time"):
+        split_study(X, halves="run", block=4)
     with pytest.raises(ValueError, match="no runs to split by"):
         split_study(X, y, halves="run")
     with pytest.raises(ValueError, match="y has 2 entries for 3 subjects"):

@@ -365,12 +365,14 @@ def verdict(results: Mapping[str, Any]) -> str:
         by = f"{100 * pair.difference:.1f} points"
         if hasattr(result, "subjects"):
             by = f"{pair.difference:.3f}"
-        other = pair.other if pair.better == best else pair.better
-        apart = pair.p < SIGNIFICANT or few
-        said.append(
-            f"{by} higher than {other}, p = {pair.p:.2g}"
-            f"{'' if apart else ', which does not tell them apart'}"
+        # folds of different sizes, or subjects without a score, may turn it round
+        than = f"higher than {pair.other}"
+        if pair.better != best:
+            than = f"lower than {pair.better} subject by subject"
+        apart = (
+            "" if pair.p < SIGNIFICANT or few else ", which does not tell them apart"
         )
+        said.append(f"{by} {than}, p = {pair.p:.2g}{apart}")
     corrected = ", corrected for all pairs" if len(judged) > 2 else ""
     return (
         f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "

@@ -567,16 +567,14 @@ def half_masks(
         rows = study.map(
             lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
         )
-        by: Any = halves
-        first, _ = rows.split_halves(by)
+        first, _ = rows.split_halves(halves)  # type: ignore[arg-type]
         masks = [
-            np.isin(np.arange(s.n_samples), np.ravel(kept.data()))
+            np.isin(np.arange(s.n_samples), kept.data())
             for s, kept in zip(study, first, strict=True)
         ]
         return masks, [~mask for mask in masks]
-    masks = [
-        np.asarray(m) for m in check_list_of_subjects(halves, owner="halves", minimum=1)
-    ]
+    given = check_list_of_subjects(halves, owner="halves", minimum=1)
+    masks = [np.asarray(mask) for mask in given]
     if len(masks) != len(study):
         raise InputError(
             f"halves has {len(masks)} masks for {len(study)} subjects. Give one "
@@ -606,7 +604,7 @@ def _halves_of_clock(
 ) -> tuple[Masks, Masks]:
     """Divide by films, or by blocks of time with a border, alike for all subjects."""
     check_int("border", border, minimum=0, owner="split_study")
-    if halves not in ("time", "film") and study.categories:
+    if halves == "run" or (halves == "category" and study.categories):
         raise InputError("block and border divide time: use them with halves='time'.")
     known = all(s.stimuli is not None for s in study)
     if halves == "film" and not known:
@@ -631,9 +629,8 @@ def _halves_of_clock(
         size = -(-at.size // 2) if block is None else block
         check_int("block", size, minimum=1, owner="split_study")
         half = (at // size) % 2 == 1
-    changes = np.flatnonzero(np.diff(half)) + 1
     near = np.zeros(at.size, bool)
-    for start in changes:
+    for start in np.flatnonzero(np.diff(half)) + 1:
         near[start : start + border] = True
     masks = [(half == side) & ~near for side in (False, True)]
     for side, name in ((0, "first"), (1, "second")):
