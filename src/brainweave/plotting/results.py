@@ -271,8 +271,8 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     ]
     style.name_ticks(ax.yaxis, list(range(len(listed))), names)
     ax.tick_params(axis="y", length=0)
-    low = min(0.0, *(s.scores.min() for s in listed))
-    ax.set(xlim=(low, 1), ylim=(len(listed) - 0.4, -0.6))
+    low = min(s.scores.min() for s in listed)
+    ax.set(xlim=(low - 0.03 if low < 0 else 0, 1), ylim=(len(listed) - 0.4, -0.6))
     ticks, write = np.linspace(0, 1, 6), listed[0].write
     ax.set_xticks(ticks, [write(t).removesuffix("00") for t in ticks])
     ax.spines["left"].set_visible(False)

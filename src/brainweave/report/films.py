@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from brainweave.evaluation.comparison import percent
 from brainweave.evaluation.isc import inter_subject_correlation
 from brainweave.evaluation.metrics import average_seen
 from brainweave.plotting import films as drawn
@@ -29,7 +30,7 @@ def coverage(inputs: Inputs, film: Timeline) -> Element:
     few = Timeline(film.places[:MAX_STRIPS], film.films, film.names, film.seconds)
     return Element.make(
         "coverage",
-        {"n": n, "all": everyone, "share": f"{everyone / n:.0%}", "more": more},
+        {"n": n, "all": everyone, "share": percent(everyone / n), "more": more},
         figure=drawn.plot_coverage(few, names=inputs.names[:MAX_STRIPS]),
         data=Table(
             ["time", *inputs.names],
@@ -90,8 +91,8 @@ def _by_time(film: Timeline, segments: SegmentsFound) -> Element:
     triples = zip(segments.starts, seen, segments.matched, strict=True)
     best = int(np.nanargmax(segments.matched))
     values = {
-        "mean": f"{np.nanmean(segments.matched):.0%}",
-        "chance": f"{segments.chance:.1%}",
+        "mean": percent(float(np.nanmean(segments.matched))),
+        "chance": percent(segments.chance),
         "best": film.name(segments.starts[best]),
     }
     return Element.make(
