@@ -91,7 +91,7 @@ def test_who_saw_what_is_what_the_ids_say(page):
     want = [[t in own for t in range(80)] for own in SEEN]
     assert seen.astype(bool).tolist() == want
     assert rows[-1]["time"] == "1:58"
-    assert "All subjects saw 40 of 80 time steps (50%)" in html
+    assert "All subjects saw 40 of 80 time steps (50\u00a0%)" in html
 
 
 def test_correlations_are_those_of_samples_that_did_not_align(page):

@@ -31,7 +31,7 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     assert "'objects', 'words'. Choose one with task=" in said
     out, said = call("convert", tree, "STUDY", "--task", "objects")
     assert "left out: button_press (132). Keep one as a category with keep=" in said
-    assert "4 subjects, 144 to 216 samples, 145 to 148 voxels" in out
+    assert "4 subjects, 144–216 samples, 145–148 voxels" in out
     for line in (
         f"images: output of brainweave {bw.__version__}, task objects, space MNI",
         "samples: single volumes, 5 s after the stimulus",

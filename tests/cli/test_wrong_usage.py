@@ -51,6 +51,7 @@ WRONG = [
         "srm has no parameter 'kernel'",
     ),
     (("fit", "{study}", "--method", "srm"), 2, "aligns row by row"),
+    (("fit", "{study}", "--method", "srm"), 2, "On the command line: --match."),
     (("fit", "{study}", "--param", "alpha"), 2, "takes NAME=VALUE"),
     (("fit", "{study}", "--param", "alpha=1"), 2, "gdm has no parameter 'alpha'"),
     (("fit", "{study}", "--match", "guess"), 2, "got 'guess'."),

@@ -23,18 +23,6 @@ COMPONENTS = (
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
 
 
-def _print_summary(console: Console, out: Path, study: Any) -> None:
-    counts = {
-        "samples": sorted(s.n_samples for s in study),
-        "voxels": sorted(s.n_voxels for s in study),
-    }
-    told = [
-        f"{n[0]} {what}" if n[0] == n[-1] else f"{n[0]} to {n[-1]} {what}"
-        for what, n in counts.items()
-    ]
-    console.result(f"{out}: {len(study)} subjects, {', '.join(told)}")
-
-
 def record_lines(record: dict[str, Any] | None) -> list[str]:
     """Return lines on what was done to the data, and on the samples of each subject."""
     from brainweave.study.provenance import describe_record
@@ -80,6 +68,7 @@ def convert(
     quiet: c.Quiet = False,
 ) -> None:
     """Turn BIDS, NIfTI, CIFTI, GIfTI or MATLAB files into a study folder."""
+    from brainweave.plotting.style import span
     from brainweave.study.formats.any_format import load_study
     from brainweave.study.provenance import cautions
 
@@ -102,7 +91,9 @@ def convert(
     files.save_study(study, out, console, overwrite=overwrite, n_jobs=n_jobs)
     for text in cautions(study.record):
         warn_user(text)
-    _print_summary(console, out, study)
+    samples = span([s.n_samples for s in study], "samples")
+    voxels = span([s.n_voxels for s in study], "voxels")
+    console.result(f"{out}: {len(study)} subjects, {samples}, {voxels}")
     if not quiet:
         for line in record_lines(study.record):
             console.result(f"  {line}")
