@@ -182,7 +182,6 @@ class Scored:
         self.p_value: float | None = getattr(result, "p_value", None)
         self.smallest_p: float | None = getattr(result, "smallest_p", None)
         self.chance_is = str(getattr(result, "chance_is", ""))
-        self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
         self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
         self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
 

@@ -46,7 +46,7 @@ def film_section(inputs: Inputs) -> Section | None:
         return None
     # features of each half come from a model of the other, of a scale of its own
     shared = film.standardized(shared)
-    elements = [_time_courses(film, shared)]
+    elements: list[Element | None] = [_time_courses(film, shared)]
     if inputs.drawn == "not align":
         elements.append(_correlations(inputs, film, shared))
         segments = drawn.find_segments(shared, film)
@@ -69,15 +69,22 @@ def _time_courses(film: Timeline, shared: list[Any]) -> Element:
     )
 
 
-def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element:
+def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element | None:
     ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
-    found = inter_subject_correlation(shared, ids)
-    names = [subject_name(name) for name in inputs.names]
-    rows = [[k, own.mean(), *own] for k, own in enumerate(found.T)]
+    found = inter_subject_correlation(shared, ids).T
+    # NaN where a feature does not vary in a person: no zero of the mean
+    known = [own[np.isfinite(own)] for own in found]
     bars = {
-        f"feature {k}": SimpleNamespace(scores=own, chance=0.0, score="isc")
-        for k, own in enumerate(np.nan_to_num(found.T))
+        f"feature {k}": SimpleNamespace(scores=scores, chance=0.0, score="isc")
+        for k, scores in enumerate(known)
+        if scores.size
     }
+    if not bars:
+        return None
+    means = [scores.mean() if scores.size else None for scores in known]
+    names = [subject_name(name) for name in inputs.names]
+    numbers = enumerate(zip(means, found, strict=True))
+    rows = [[k, mean, *own] for k, (mean, own) in numbers]
     return Element.make(
         "correlations",
         figure=plot_accuracy(bars),
