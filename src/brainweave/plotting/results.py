@@ -394,6 +394,4 @@ def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Divide counts by the sum of their row; NaN where a row is empty."""
     counts = np.asarray(counts, dtype=float)
     totals = counts.sum(axis=1, keepdims=True)
-    return np.divide(
-        counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0
-    )
+    return np.asarray(counts / np.where(totals > 0, totals, np.nan))
