@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,6 +15,7 @@ from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_accuracy, plot_coverage, plot_time_courses
 from brainweave.plotting.films import find_segments, read_timeline
 from brainweave.report import write_report
+from brainweave.report.films import _correlations
 from brainweave.study import Study, Subject
 
 SEEN = [range(80), range(80), range(80), range(60), range(20, 80)]
@@ -91,7 +93,7 @@ def test_who_saw_what_is_what_the_ids_say(page):
     want = [[t in own for t in range(80)] for own in SEEN]
     assert seen.astype(bool).tolist() == want
     assert rows[-1]["time"] == "1:58"
-    assert "All subjects saw 40 of 80 time steps (50%)" in html
+    assert "All subjects saw 40 of 80 time steps (50\u00a0%)" in html
 
 
 def test_correlations_are_those_of_samples_that_did_not_align(page):
@@ -105,6 +107,20 @@ def test_correlations_are_those_of_samples_that_did_not_align(page):
     rows = table(html, "correlations")
     assert_allclose([float(r["mean"]) for r in rows], want.mean(axis=0), rtol=1e-4)
     assert want.mean() > 0.5
+
+
+def test_a_feature_that_does_not_vary_is_no_zero_of_the_mean(rng):
+    course = rng.normal(size=(40, 2))
+    shared = [course + rng.normal(size=course.shape) for _ in range(4)]
+    shared[3][:, 0] = 1.0
+    study = Study([Subject(f"{i}", x) for i, x in enumerate(shared)])
+    inputs = SimpleNamespace(names=study.ids)
+    element = _correlations(inputs, read_timeline(study), shared)
+    first, second = element.data.rows
+    assert np.isnan(first[-1])
+    assert_allclose(first[1], np.mean(first[2:-1]))
+    assert f">{first[1]:.3f} ±" in element.figure
+    assert_allclose(second[1], np.mean(second[2:]))
 
 
 def test_noise_shares_no_time_courses(tmp_path):

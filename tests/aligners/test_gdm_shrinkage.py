@@ -198,6 +198,15 @@ def test_edges_within_subjects_alone_share_nothing_and_this_is_told(rng):
     assert gdm.overlap_ < 1e-3
 
 
+@pytest.mark.parametrize(("k", "advises"), [(2, True), ("auto", False)])
+def test_auto_is_not_advised_to_those_who_use_it(study, monkeypatch, k, advises):
+    monkeypatch.setattr("brainweave.aligners.gdm.base.LEAST_OVERLAP", 2)
+    with pytest.warns(SeparateSubjectsWarning) as said:
+        GDM(k).fit(*study)
+    text = " ".join(str(warning.message) for warning in said)
+    assert ("n_components='auto'" in text) == advises
+
+
 def test_what_cannot_be_checked_is_kept(rng):
     X = [rng.normal(size=(4, 9)) for _ in range(3)]
     gdm = GDM("auto", graph="time").fit(X)

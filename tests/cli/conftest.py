@@ -71,6 +71,6 @@ def study(tmp_path_factory):
 def model(study):
     """A model of that study."""
     path = study.parent / "model.safetensors"
-    how = ("--method", "paper-gdm", "--n-components", 2, "--energy", 0.6)
+    how = ("--method", "paper-gdm", "--n-components", 2, "--param", "energy=0.6")
     execute("fit", study, "-o", path, *how, "-q")
     return path

@@ -16,7 +16,7 @@ from brainweave.cli.console import UsageError
 from brainweave.study import SimulationSettings
 
 METHOD = (
-    *("--method", "paper-gdm", "--n-components", "2", "--energy", "0.7"),
+    *("--method", "paper-gdm", "--n-components", "2", "--param", "energy=0.7"),
     *("--task", "objects"),
     *("--bids-param", "dtype=float64"),
 )
@@ -295,7 +295,7 @@ def test_a_group_of_two_tasks_is_refused(app):
     ("options", "said"),
     [
         (("--smoothing-fwhm", 4), "--smoothing-fwhm was not given for sub-01, sub-02"),
-        (("--high-pass", 0.01), "0.01 for sub-03"),
+        (("--bids-param", "high_pass=0.01"), "0.01 for sub-03"),
         (
             ("--param", "standardize=false"),
             "standardize was True for sub-01, sub-02; False",
@@ -439,7 +439,7 @@ def facts_of(app, id="01"):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--energy", 0), "gdm has no energy"),
+        (("--param", "energy=0"), "gdm has no energy"),
         (("--method", "gdmcv"), "use brainweave fit"),
     ],
 )
@@ -515,7 +515,7 @@ def test_a_mask_and_what_is_no_default_are_written_down(app, tmp_path):
 
 
 def test_kernels_of_other_widths_do_not_go_together(app):
-    kernel = ("--kernel", "gaussian", "--param")
+    kernel = ("--param", "kernel=gaussian", "--param")
     app("participant", "--participant-label", "01", *kernel, "hp=50.0")
     app("participant", "--participant-label", "02", *kernel, "hp=60.0")
     _, said = app("group", *kernel, "hp=50.0", code=2)

@@ -101,7 +101,7 @@ def test_a_film_is_fitted_by_time_and_rows_by_what_all_saw(gaps, tmp_path, call)
     want.fit(data)
     for a, b in zip(model.maps_, want.maps_, strict=True):
         assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
-    how = ("--method", "detsrm", "--n-components", 3, "--random-state", 0)
+    how = ("--method", "detsrm", "--n-components", 3, "--param", "random_state=0")
     _, said = call("fit", gaps, "-o", tmp_path / "s.safetensors", *how)
     assert "aligns the 33 samples that all subjects have, of 45 to 60" in said
     assert bw.load(tmp_path / "s.safetensors").shared_response_.shape == (33, 3)
@@ -183,6 +183,8 @@ def test_a_task_without_events_goes_through_the_bids_app(tree, tmp_path, call):
     call("run", tree, out, "participant", *given, *scrub)
     model = ("--n-components", 2, "--param", "place=none")
     call("run", tree, out, "group", *given, *model, *scrub)
+    _, said = call("run", tree, out, "group", "--method", "srm", *scrub, code=2)
+    assert "--method srm needs equal rows" in said
     (path,) = out.glob("*_model.safetensors")
     model = bw.load(path)
     assert model.graph == "time"

@@ -31,7 +31,7 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     assert "'objects', 'words'. Choose one with task=" in said
     out, said = call("convert", tree, "STUDY", "--task", "objects")
     assert "left out: button_press (132). Keep one as a category with keep=" in said
-    assert "4 subjects, 144 to 216 samples, 145 to 148 voxels" in out
+    assert "4 subjects, 144–216 samples, 145–148 voxels" in out
     for line in (
         f"images: output of brainweave {bw.__version__}, task objects, space MNI",
         "samples: single volumes, 5 s after the stimulus",
@@ -161,7 +161,7 @@ def test_regions_and_searches_are_methods(study, tmp_path, call):
     assert "Parcelwise of 4 subjects, 4 shared features" in out
     out, _ = call(
         *("fit", study, "-o", model, "--n-components", 2, "--searchlight", 40, "-q"),
-        *("--method", "paper-gdm", "--energy", 0.5),
+        *("--method", "paper-gdm", "--param", "energy=0.5"),
     )
     assert "Searchlight of 4 subjects" in out
     settings = ("--param", "energies=[0.5, 0.9]", "-q")
@@ -188,7 +188,7 @@ WRONG = [
     ((*TASK, "--space", "T1w"), 1, "MNI152NLin2009cAsym"),
     ((*TASK, "--participant-label", "07"), 1, "07"),
     ((*TASK, "--participant-label", "01", "--participant-label", "07"), 1, "07"),
-    ((*TASK, "--label", "category"), 1, "category"),
+    ((*TASK, "--param", "label=category"), 1, "category"),
     ((*TASK, "--samples", "betas"), 2, "--samples"),
     ((*TASK, "--param", "overlap=first"), 2, "no option 'overlap'"),
     ((*TASK, "--confounds", "everything"), 1, "everything"),
@@ -200,8 +200,8 @@ WRONG = [
     ((*TASK, "--smoothing-fwhm", "4mm"), 2, "got '4mm'"),
     ((*TASK, "--smoothing-fwhm", "-4"), 2, "smoothing"),
     ((*TASK, "--labels", "x.tsv"), 2, "There is no file 'x.tsv'"),
-    ((*TASK, "--format", "nifti"), 2, "no option 'task'"),
-    ((*TASK, "--param", "label=x", "--label", "y"), 2, "--label and by"),
+    ((*TASK, "--param", "format=nifti"), 2, "no option 'task'"),
+    ((*TASK, "--param", "space=x", "--space", "y"), 2, "--space and by"),
     ((*TASK, "--param", "colour=red"), 2, "BIDS files have no option 'colour'"),
 ]
 
@@ -220,8 +220,8 @@ def test_wrong_conversions_are_one_sentence(tree, tmp_path, call, options, code,
 
 WRONG_USE = [
     (("fit", "{study}", "--parcels", "schaefer-150"), 2, "100, 200"),
-    (("fit", "{study}", "--parcels", "atlas.nii"), 2, "There is no file 'atlas.nii'"),
-    (("fit", "{study}", "--parcels", "{study}/study.json"), 2, "atlas image"),
+    (("fit", "{study}", "--parcels", "atlas.nii"), 2, "neither a file nor an atlas"),
+    (("fit", "{study}", "--parcels", "{study}/study.json"), 2, "must be an atlas file"),
     (("fit", "{study}", "--searchlight", "0"), 2, "radius of Searchlight must be > 0"),
     (("fit", "{study}", "--searchlight", "5", "--parcels", "x"), 2, "choose one"),
     (("fit", "{study}", "--searchlight", "1"), 2, "X[0] is sub-01."),

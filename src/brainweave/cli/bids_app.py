@@ -60,13 +60,10 @@ def run(
     task: c.Task = None,
     space: c.Space = None,
     samples: c.Samples = None,
-    label: c.Label = None,
     films: c.Films = None,
     ignore: c.Ignore = None,
-    keep: c.Keep = None,
     confounds: c.Confounds = None,
     smoothing_fwhm: c.Smoothing = None,
-    high_pass: c.HighPass = None,
     mask: c.Mask = None,
     bids_param: Annotated[
         list[str] | None,
@@ -74,10 +71,7 @@ def run(
     ] = None,
     method: c.Method = "gdm",
     n_components: c.Components = None,
-    energy: c.Energy = None,
-    kernel: c.Kernel = None,
     graph: c.Graph = None,
-    random_state: c.RandomState = None,
     param: c.MethodParam = None,
     report: c.Report = True,
     overwrite: Annotated[
@@ -170,7 +164,7 @@ def data_options(params: dict[str, Any]) -> dict[str, Any]:
             "--mask common needs all subjects at once, and participant jobs see one "
             "each. Give a mask image: --mask FILE."
         )
-    return {"samples": "volumes", "label": "trial_type", **options}
+    return {"samples": "volumes", **options}
 
 
 def filter_options(path: Path | None) -> dict[str, Any]:
@@ -389,6 +383,7 @@ def _is_finished(id: str, path: Path, job: Job) -> bool:
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
+    from brainweave.evaluation.splits import Split
     from brainweave.evaluation.timeline import study_timeline
     from brainweave.study.formats.bids_derivative import (
         study_without_voxels,
@@ -398,7 +393,8 @@ def align_group(job: Job) -> None:
     chosen = {name: job.params[name] for name in ("task", "space")}
     labels = job.params["participant_label"] or ()
     entities, paths = job.derivative.find_bases(labels, **chosen)
-    named = with_method(entities, job.params["method"])
+    what = job.params["method"]
+    named = with_method(entities, what)
     target = job.derivative.model_path(named)
     for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
         check_can_write(path)
@@ -415,9 +411,15 @@ def align_group(job: Job) -> None:
     study = study_without_voxels(bases, [m.get("record") for m in made.values()])
     if not study.categories:
         study_timeline(study)  # refuses ids of other units
-        job.aligner = make_aligner(job.params["method"], job.params, study=study)
+        job.aligner = make_aligner(what, job.params, study=study)
+        if Split(study, study).for_aligner(job.aligner).aligning is not study:
+            raise UsageError(
+                f"--method {what} needs equal rows, and these subjects saw different "
+                "parts. Use gdm, or align what all saw from a study folder: brainweave "
+                "convert, then brainweave fit."
+            )
     job.derivative.write_description()
-    label, what = named.rpartition("desc-")[2], job.params["method"]
+    label = named.rpartition("desc-")[2]
     job.derivative.describe(label, f"Aligned by the method {what}")
     job.console.subject_ids = list(study.ids)
     with job.console.stage("Aligning"):
@@ -530,7 +532,7 @@ def _common_settings(job: Job, made: Mapping[str, Any]) -> dict[str, Any]:
     for name, wanted in _flatten(job.settings).items():
         option = name.removeprefix("--").replace("-", "_")
         is_default = option in job.params and option not in job.console.given
-        by_aligner = option in ("kernel", "param hp")  # which checks them itself
+        by_aligner = option in ("param kernel", "param hp")  # which checks them itself
         used = common.get(name, "not given")
         if wanted != used and not is_default and not by_aligner:
             raise UsageError(
@@ -548,14 +550,13 @@ def _flatten(settings: dict[str, Any]) -> dict[str, Any]:
     Examples
     --------
     >>> _flatten({"basis": {"kernel": "linear"}, "data": {"smoothing_fwhm": 4}})
-    {'--smoothing-fwhm': 4, '--kernel': 'linear'}
+    {'--smoothing-fwhm': 4, '--param kernel': 'linear'}
     """
     flat = {
         f"--{k.replace('_', '-')}" if k in LOAD_OPTIONS else f"--bids-param {k}": v
         for k, v in settings["data"].items()
     }
-    names = {"kernel": "--kernel", "kernel_params": "--param hp"}
     for name, value in settings["basis"].items():
         if name != "energy":
-            flat[names.get(name, f"--param {name}")] = value
+            flat[f"--param {'hp' if name == 'kernel_params' else name}"] = value
     return flat

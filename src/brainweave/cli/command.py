@@ -151,9 +151,10 @@ METHODS = (
     "samples), hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
     "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none."
 )
-KERNELS = "linear, gaussian, quadratic or sigmoid; its parameter by --param hp=VALUE."
-PARAM = "Any other parameter, NAME=VALUE, such as shrinkage=0.1; may be repeated."
-ENERGY = "Share of the singular values that each subject keeps (paper-gdm)."
+PARAM = (
+    "Any other parameter, NAME=VALUE, such as shrinkage=0.1, energy=0.8 (paper-gdm) or "
+    "kernel=gaussian with hp=900; may be repeated."
+)
 MATCH = (
     "Make the samples of all subjects correspond first: truncate, average or "
     "intersect. For methods that are locked in time."
@@ -165,8 +166,6 @@ PARCELS = (
 RADIUS = "Align in every neighbourhood of this radius in mm, and average to one map."
 Method = Annotated[str, method(METHODS)]
 Components = Annotated[str | None, method("Shared features: a number, or auto (gdm).")]
-Energy = Annotated[float | None, method(ENERGY)]
-Kernel = Annotated[str | None, method(KERNELS)]
 GRAPH = "labels (default), time (default without categories) or labels+time; gdm."
 Graph = Annotated[str | None, method(GRAPH)]
 RandomState = Annotated[int | None, method("Seed of methods that start at random.")]
@@ -205,12 +204,10 @@ IGNORE = (
     "A label that is no category; may be repeated. Rest, fixation, responses, button "
     "presses and the like never are, unless kept."
 )
-KEEP = "A label that is a category though its name says rest or the like; repeatable."
 CONFOUNDS = (
     "What to remove: simple (default for fMRIPrep), scrubbing, compcor or ica_aroma; "
     "none; or a component such as motion, or a column, which may be repeated."
 )
-HIGH_PASS = "Cut-off in Hz of the slow drifts to remove, or none; 1/128 by default."
 MASK = (
     "own (fMRIPrep's mask of each subject; default), common (voxels in all of them), "
     "epi (computed), or an image file."
@@ -219,13 +216,10 @@ Participants = Annotated[list[str] | None, read(WHO, *LABELS)]
 Task = Annotated[str | None, read("Task, if there are several.", "--task", "-t")]
 Space = Annotated[str | None, read("Space of the images, such as T1w.")]
 Samples = Annotated[str | None, read(SAMPLES)]
-Label = Annotated[str | None, read("Column of the events; trial_type by default.")]
 Films = Annotated[str | None, read(FILMS)]
 Ignore = Annotated[list[str] | None, read(IGNORE)]
-Keep = Annotated[list[str] | None, read(KEEP)]
 Confounds = Annotated[list[str] | None, read(CONFOUNDS)]
 Smoothing = Annotated[float | None, read("Smooth by so many mm.", "--smoothing-fwhm")]
-HighPass = Annotated[str | None, read(HIGH_PASS)]
 Mask = Annotated[str | None, read(MASK)]
 
 
@@ -273,17 +267,6 @@ def with_params(
             shown = name.replace("_", "-")
             raise UsageError(f"{name} was given twice: by --{shown} and by --param.")
     return {**given, **others}
-
-
-def number_or(text: str | None, kind: Any, name: str, *words: str) -> Any:
-    """Parse the value of an option: a number, or one of a few words."""
-    if text is None or text in words:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        allowed = " or ".join(["a number", *words])
-        raise UsageError(f"--{name} must be {allowed}; got {text!r}.") from None
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:

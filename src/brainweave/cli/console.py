@@ -144,7 +144,9 @@ def explain(text: str, parameter: str | None = None) -> str:
     names = [
         f"--{name.replace('_', '-')}"
         for name in _current.params
-        if name == parameter or f"{name}=" in text or text.startswith(f"{name} ")
+        if name == parameter
+        or any(said in text for said in (f"{name}=", f"{name}_samples("))
+        or text.startswith(f"{name} ")
     ]
     if names:
         told.append(f" On the command line: {', '.join(names)}.")

@@ -12,8 +12,8 @@ from brainweave.cli.console import Console, UsageError
 
 # options of load_bids that are options of commands
 LOAD_OPTIONS = (
-    *("task", "space", "samples", "label", "films", "ignore", "keep", "confounds"),
-    *("smoothing_fwhm", "high_pass", "mask"),
+    *("task", "space", "samples", "films", "ignore", "confounds", "smoothing_fwhm"),
+    "mask",
 )
 # what nilearn's load_confounds calls its components
 COMPONENTS = (
@@ -21,18 +21,6 @@ COMPONENTS = (
     *("scrub", "non_steady_state"),
 )
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
-
-
-def _print_summary(console: Console, out: Path, study: Any) -> None:
-    counts = {
-        "samples": sorted(s.n_samples for s in study),
-        "voxels": sorted(s.n_voxels for s in study),
-    }
-    told = [
-        f"{n[0]} {what}" if n[0] == n[-1] else f"{n[0]} to {n[-1]} {what}"
-        for what, n in counts.items()
-    ]
-    console.result(f"{out}: {len(study)} subjects, {', '.join(told)}")
 
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
@@ -57,10 +45,6 @@ def convert(
         ),
     ],
     *,
-    format: Annotated[
-        str,
-        c.option("auto, bids, nifti, cifti, gifti, matlab or study (a copy)."),
-    ] = "auto",
     labels: Annotated[
         Path | None,
         c.option(
@@ -68,18 +52,14 @@ def convert(
             "subject; a .mat file for MATLAB."
         ),
     ] = None,
-    name: Annotated[str | None, c.option("Name of the study.")] = None,
     participant_label: c.Participants = None,
     task: c.Task = None,
     space: c.Space = None,
     samples: c.Samples = None,
-    label: c.Label = None,
     films: c.Films = None,
     ignore: c.Ignore = None,
-    keep: c.Keep = None,
     confounds: c.Confounds = None,
     smoothing_fwhm: c.Smoothing = None,
-    high_pass: c.HighPass = None,
     mask: c.Mask = None,
     param: c.Param = None,
     n_jobs: c.Jobs = None,
@@ -88,6 +68,7 @@ def convert(
     quiet: c.Quiet = False,
 ) -> None:
     """Turn BIDS, NIfTI, CIFTI, GIfTI or MATLAB files into a study folder."""
+    from brainweave.plotting.style import span
     from brainweave.study.formats.any_format import load_study
     from brainweave.study.provenance import cautions
 
@@ -101,18 +82,18 @@ def convert(
         **load_options(context.params),
         "subjects": participant_label or None,
         "labels": labels,
-        "name": name,
     }
     params = c.parse_params(param)
-    for choice in ("confounds", "high_pass"):
-        if options.get(choice, "") is None:  # none is a choice, not a gap
-            params = {choice: None, **params}
+    if options.get("confounds", "") is None:  # none is a choice, not a gap
+        params = {"confounds": None, **params}
     with console.stage("Looking at the files"):
-        study = load_study(inputs, format=format, **c.with_params(options, params))
+        study = load_study(inputs, **c.with_params(options, params))
     files.save_study(study, out, console, overwrite=overwrite, n_jobs=n_jobs)
     for text in cautions(study.record):
         warn_user(text)
-    _print_summary(console, out, study)
+    samples = span([s.n_samples for s in study], "samples")
+    voxels = span([s.n_voxels for s in study], "voxels")
+    console.result(f"{out}: {len(study)} subjects, {samples}, {voxels}")
     if not quiet:
         for line in record_lines(study.record):
             console.result(f"  {line}")
@@ -123,9 +104,6 @@ def load_options(params: dict[str, Any]) -> dict[str, Any]:
     given = {n: params[n] for n in LOAD_OPTIONS if params[n] not in (None, [], ())}
     if "confounds" in given:
         given["confounds"] = parse_confounds(given["confounds"])
-    if "high_pass" in given:
-        cutoff = c.number_or(given["high_pass"], float, "high-pass", "none")
-        given["high_pass"] = None if cutoff == "none" else cutoff
     mask = given.get("mask", "own")
     if mask not in ("own", "common", "epi") and not Path(mask).is_file():
         raise UsageError(

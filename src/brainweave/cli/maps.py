@@ -28,8 +28,6 @@ def information_map(
     ] = None,
     method: c.Method = "gdm",
     n_components: c.Components = None,
-    energy: c.Energy = None,
-    kernel: c.Kernel = None,
     graph: c.Graph = None,
     random_state: c.RandomState = None,
     match: c.Match = None,
@@ -37,7 +35,6 @@ def information_map(
     measure: c.Measure = None,
     halves: c.Halves = "category",
     leave_out: c.LeaveOut = 1,
-    report: c.Report = True,
     n_jobs: c.Jobs = None,
     dask: c.Dask = None,
     config: c.Config = None,
@@ -74,8 +71,7 @@ def information_map(
             random_state=random_state or 0,
         )
     paths = found.save(output)
-    if report:
-        files.write_page(output / "report.html", console, information=found)
+    files.write_page(output / "report.html", console, information=found)
     options = files.used_options(console, spacing=getattr(aligner, "spacing", None))
     files.write_config(output / "map.toml", "map", options)
     console.result(f"{output}: {found} ({len(paths)} files)")

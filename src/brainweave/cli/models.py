@@ -42,7 +42,9 @@ SHORT = {  # as papers call them
     "sssrm": "semi-supervised-srm",
 }
 # options that are parameters of aligners, in the order of a configuration file
-SHARED = ("n_components", "energy", "kernel", "graph", "random_state", "n_jobs")
+SHARED = ("n_components", "graph", "random_state", "n_jobs")
+# parameters that commands of several methods give to those that have them
+OF_SOME = {*SHARED, "energy", "kernel"}
 
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 
@@ -80,9 +82,14 @@ def make_aligner(
     parameters = set(inspect.signature(cls).parameters)
     options = options or {}
     given = {name: options.get(name) for name in SHARED}
-    given["n_components"] = c.number_or(
-        given["n_components"], int, "n-components", "auto"
-    )
+    if given["n_components"] not in (None, "auto"):
+        try:
+            given["n_components"] = int(given["n_components"])
+        except ValueError:
+            raise UsageError(
+                "--n-components must be a number or auto; got "
+                f"{given['n_components']!r}."
+            ) from None
     values = c.with_params(given, c.parse_params(options.get("param")))
     if isinstance(values.get("energies"), list):  # TOML has no value that means none
         values["energies"] = [None if e == "auto" else e for e in values["energies"]]
@@ -90,11 +97,11 @@ def make_aligner(
         if values.get("kernel", "linear") == "linear":
             raise UsageError(
                 "hp is the parameter of a kernel that is not linear: choose one with "
-                "--kernel gaussian, quadratic or sigmoid."
+                "--param kernel=gaussian, quadratic or sigmoid."
             )
         values["kernel_params"] = {"hp": values.pop("hp")}
     for name in [n for n in values if n not in parameters]:
-        if name == "n_jobs" or (lenient and name in SHARED):
+        if name == "n_jobs" or (lenient and name in OF_SOME):
             del values[name]
     if class_name == "Adapter":  # what it does not have goes to the package
         others = {n: values.pop(n) for n in [*values] if n not in parameters}
@@ -142,7 +149,8 @@ def resolved_options(aligner: Any) -> dict[str, Any]:
     if isinstance(kernel_params, dict):
         params["hp"] = kernel_params.get("hp")
     simple = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, str))}
-    options: dict[str, Any] = {k: simple.pop(k) for k in SHARED if k in simple}
+    own = ("n_components", "graph", "n_jobs")
+    options: dict[str, Any] = {k: simple.pop(k) for k in own if k in simple}
     if "n_components" in options:
         options["n_components"] = str(options["n_components"])
     rest = [f"{k}={files.toml(v)}" for k, v in simple.items()]
@@ -213,10 +221,7 @@ def fit(
     halves: c.AligningHalf = None,
     method: c.Method = "gdm",
     n_components: c.Components = None,
-    energy: c.Energy = None,
-    kernel: c.Kernel = None,
     graph: c.Graph = None,
-    random_state: c.RandomState = None,
     match: c.Match = None,
     parcels: c.Parcels = None,
     searchlight: c.Radius = None,

@@ -33,8 +33,6 @@ def compare(
     ] = None,
     output: c.OutFolder = Path("comparison"),
     n_components: c.Components = None,
-    energy: c.Energy = None,
-    kernel: c.Kernel = None,
     graph: c.Graph = None,
     random_state: c.RandomState = None,
     match: c.Match = None,
@@ -186,7 +184,6 @@ def info(
     ],
     *,
     verify: Annotated[bool, c.option("Compare all checksums.", "--verify")] = False,
-    config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
     """Show what is in a study or a model, how large it is, and why."""
@@ -276,7 +273,6 @@ def report(
         list[Path] | None,
         c.option("Folder of a comparison, or its results.json; may be repeated."),
     ] = None,
-    title: Annotated[str, c.option("Heading.")] = "Functional alignment",
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -313,7 +309,6 @@ def report(
         model=fitted,
         results=scores or None,
         config=made.get("options"),
-        title=title,
         warnings=[*made.get("warnings", []), *console.warnings],
     )
     options = files.used_options(console)

@@ -182,7 +182,6 @@ class Scored:
         self.p_value: float | None = getattr(result, "p_value", None)
         self.smallest_p: float | None = getattr(result, "smallest_p", None)
         self.chance_is = str(getattr(result, "chance_is", ""))
-        self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
         self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
         self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
 
@@ -271,8 +270,8 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     ]
     style.name_ticks(ax.yaxis, list(range(len(listed))), names)
     ax.tick_params(axis="y", length=0)
-    low = min(0.0, *(s.scores.min() for s in listed))
-    ax.set(xlim=(low, 1), ylim=(len(listed) - 0.4, -0.6))
+    low = min(s.scores.min() for s in listed)
+    ax.set(xlim=(low - 0.03 if low < 0 else 0, 1), ylim=(len(listed) - 0.4, -0.6))
     ticks, write = np.linspace(0, 1, 6), listed[0].write
     ax.set_xticks(ticks, [write(t).removesuffix("00") for t in ticks])
     ax.spines["left"].set_visible(False)
@@ -395,6 +394,4 @@ def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Divide counts by the sum of their row; NaN where a row is empty."""
     counts = np.asarray(counts, dtype=float)
     totals = counts.sum(axis=1, keepdims=True)
-    return np.divide(
-        counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0
-    )
+    return np.asarray(counts / np.where(totals > 0, totals, np.nan))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from brainweave.evaluation.comparison import percent
 from brainweave.evaluation.isc import inter_subject_correlation
 from brainweave.evaluation.metrics import average_seen
 from brainweave.plotting import films as drawn
@@ -29,7 +30,7 @@ def coverage(inputs: Inputs, film: Timeline) -> Element:
     few = Timeline(film.places[:MAX_STRIPS], film.films, film.names, film.seconds)
     return Element.make(
         "coverage",
-        {"n": n, "all": everyone, "share": f"{everyone / n:.0%}", "more": more},
+        {"n": n, "all": everyone, "share": percent(everyone / n), "more": more},
         figure=drawn.plot_coverage(few, names=inputs.names[:MAX_STRIPS]),
         data=Table(
             ["time", *inputs.names],
@@ -45,7 +46,7 @@ def film_section(inputs: Inputs) -> Section | None:
         return None
     # features of each half come from a model of the other, of a scale of its own
     shared = film.standardized(shared)
-    elements = [_time_courses(film, shared)]
+    elements: list[Element | None] = [_time_courses(film, shared)]
     if inputs.drawn == "not align":
         elements.append(_correlations(inputs, film, shared))
         segments = drawn.find_segments(shared, film)
@@ -68,15 +69,22 @@ def _time_courses(film: Timeline, shared: list[Any]) -> Element:
     )
 
 
-def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element:
+def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element | None:
     ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
-    found = inter_subject_correlation(shared, ids)
-    names = [subject_name(name) for name in inputs.names]
-    rows = [[k, own.mean(), *own] for k, own in enumerate(found.T)]
+    found = inter_subject_correlation(shared, ids).T
+    # NaN where a feature does not vary in a person: no zero of the mean
+    known = [own[np.isfinite(own)] for own in found]
     bars = {
-        f"feature {k}": SimpleNamespace(scores=own, chance=0.0, score="isc")
-        for k, own in enumerate(np.nan_to_num(found.T))
+        f"feature {k}": SimpleNamespace(scores=scores, chance=0.0, score="isc")
+        for k, scores in enumerate(known)
+        if scores.size
     }
+    if not bars:
+        return None
+    means = [scores.mean() if scores.size else None for scores in known]
+    names = [subject_name(name) for name in inputs.names]
+    numbers = enumerate(zip(means, found, strict=True))
+    rows = [[k, mean, *own] for k, (mean, own) in numbers]
     return Element.make(
         "correlations",
         figure=plot_accuracy(bars),
@@ -90,8 +98,8 @@ def _by_time(film: Timeline, segments: SegmentsFound) -> Element:
     triples = zip(segments.starts, seen, segments.matched, strict=True)
     best = int(np.nanargmax(segments.matched))
     values = {
-        "mean": f"{np.nanmean(segments.matched):.0%}",
-        "chance": f"{segments.chance:.1%}",
+        "mean": percent(float(np.nanmean(segments.matched))),
+        "chance": percent(segments.chance),
         "best": film.name(segments.starts[best]),
     }
     return Element.make(

@@ -152,13 +152,14 @@ class GraphAligner(BaseAligner):
         self.is_unique_ = found.is_unique(k)
         self.solver_ = found.route
         self.overlap_ = subject_overlap(covariances, lengths)
+        is_auto = self.n_components == "auto"
+        fewer = "" if is_auto else " Use fewer components, or n_components='auto'."
         if not self.is_unique_:
             warn_user(
                 "The shared space is not unique: the last component kept and the first "
                 f"left out have equal eigenvalues ({self.eigenvalues_[-1]:.6g}). "
                 f"{self.n_informative_} of {k} components are informative; the others "
-                "are arbitrary directions. n_components='auto' keeps the informative "
-                "ones.",
+                f"are arbitrary directions.{fewer}",
                 UniquenessWarning,
             )
         if self.overlap_ < LEAST_OVERLAP:
@@ -167,8 +168,7 @@ class GraphAligner(BaseAligner):
                 f"of what they could): most of the {k} components, of {dimensions} "
                 "dimensions that the subjects have together, belong to single "
                 "subjects, and what is learned on some subjects will not hold for "
-                f"others. {self.n_informative_} components are informative. Use fewer "
-                "components, or n_components='auto'.",
+                f"others. {self.n_informative_} components are informative.{fewer}",
                 SeparateSubjectsWarning,
             )
 
