@@ -133,24 +133,30 @@ def test_a_place_scores_as_its_voxels_alone(rng):
     assert_array_equal(parallel.scores, found.scores)
 
 
-def test_what_is_chosen_by_the_data_is_chosen_without_the_scored_samples(rng):
-    y, parcels = [[0, 1, 2] * 6] * 4, np.ones(12, int)
+@pytest.mark.parametrize("protocol", ["held-out", "joint"])
+def test_what_the_data_choose_is_chosen_in_each_fold(protocol, rng, monkeypatch):
+    y = [[0, 1, 2] * 6] * 4
     X = [rng.normal(size=(18, 12)) for _ in y]
-    halves = [np.arange(18) < 9] * 4
-    model = Parcelwise(GDM(2), parcels)
-    found = information_map(model, X, y, halves=halves, baseline=False)
-    split = split_study(X, y, halves=halves)
-    rhos = [
-        GDM(2).fit([s.data() for s in p.aligning], p.y_for(GDM(2))).shrinkage_[0]
-        for p in split.splits
-    ]
-    expected = []
-    for part, rho in zip(split.splits, rhos, strict=True):
-        split.splits, kept = [part], split.splits
-        local = GDM(2, shrinkage=rho, place=None)
-        expected.append(np.ravel(score_alignment(local, split).scores))
-        split.splits = kept
-    assert_allclose(found.scores[0], np.mean(expected, axis=0))
+    how = {"halves": [np.arange(18) < 9] * 4, "protocol": protocol}
+    local = GDM(2, place=None)
+    alone = score_alignment(local, X, y, **how)
+    found = information_map(Parcelwise(local, np.ones(12, int)), X, y, **how)
+    assert_allclose(found.scores.mean(), alone.mean)
+    # neighbourhoods of all voxels settle for all what any of them would choose
+    monkeypatch.setattr("brainweave.aligners.piecewise.piecewise.MANY_PIECES", 2)
+    light = Searchlight(local, neighborhoods=[np.arange(12)] * 3)
+    settled = information_map(light, X, y, **how)
+    assert_allclose(settled.scores, np.repeat(found.scores, 3, axis=0))
+    if protocol == "held-out":
+        chosen = []
+
+        def record(self, fits):
+            chosen.append({len(f.maps_) for f in fits})
+            return {"shrinkage": 0.5}
+
+        monkeypatch.setattr(GDM, "_settled_by", record)
+        information_map(light, X, y, **how)
+        assert chosen == [{3}] * 8  # of four subjects, in two halves of four folds
 
 
 def test_sign_flips_agree_with_scipy(rng):
