@@ -397,7 +397,10 @@ def information_map(
     arrays = [s.samples for half in halves_of.values() for s in half]
     arrays += [own[None] for own in codes]
     task = _Task(
-        [[_without_samples(s) for s in half] for half in halves_of.values()],
+        [
+            [_copy_with(s, np.empty((s.n_samples, 0)), None) for s in half]
+            for half in halves_of.values()
+        ],
         [
             (order.index(id(p.aligning)), order.index(id(p.scored)))
             for p in split.splits
@@ -412,13 +415,14 @@ def information_map(
     cut = pieces._replace(columns=columns, places=None)
     with closing(aligner._each_piece(score_piece, cut, arrays, log, task)) as scored:
         found = dict(scored)
+    scores, without, chance = map(np.array, zip(*found.values(), strict=True))
     log.warn()
     centers = getattr(aligner, "centers_", None)
     return InformationMap(
         names=[pieces.names[k] for k in found],
-        scores=np.array([of_place.scores for of_place in found.values()]),
-        baseline=np.array([of_place.baseline for of_place in found.values()]),
-        chance=np.array([of_place.chance for of_place in found.values()]),
+        scores=scores,
+        baseline=without,
+        chance=chance,
         ids=list(split.ids),
         measure=getattr(chosen, "name", type(chosen).__name__),
         columns=[[own[k] for k in found] for own in pieces.columns],
@@ -444,14 +448,8 @@ class _Task(NamedTuple):
     settled: list[list[tuple[int | None, dict[str, Any]]]]
 
 
-class _Scores(NamedTuple):
-    scores: Matrix
-    baseline: Matrix
-    chance: float
-
-
-def score_piece(aligner: Any, X: list[Any], places: Any, task: _Task) -> _Scores:
-    """Align and score one piece of the brain, in a worker."""
+def score_piece(aligner: Any, X: list[Any], places: Any, task: _Task) -> Any:
+    """Return the scores of a piece, those without alignment, and chance."""
     n = len(task.halves[0])
     codes = [own[0] for own in X[-n:]]
     local = clone(aligner)
@@ -470,7 +468,7 @@ def score_piece(aligner: Any, X: list[Any], places: Any, task: _Task) -> _Scores
         rows = [own[np.argsort(c[own])] for own, c in zip(rows, codes, strict=True)]
         arrays = [[x[:, r] for x, r in zip(h, rows, strict=True)] for h in arrays]
         without = _scores_of(NoAlignment(), task, arrays, [None] * n)[0]
-    return _Scores(scores, without, chance)
+    return scores, without, chance
 
 
 def _scores_of(
@@ -479,10 +477,8 @@ def _scores_of(
     """Return the score of each subject, and chance."""
     halves = []
     for known, samples in zip(task.halves, arrays, strict=True):
-        subjects = [copy(subject) for subject in known]
-        for s, x, space in zip(subjects, samples, spaces, strict=True):
-            s.samples, s.space = x, space
-        halves.append(Study(subjects))
+        own = zip(known, samples, spaces, strict=True)
+        halves.append(Study(_copy_with(*each) for each in own))
     ids = halves[0].ids
     records, scores = [], np.zeros((len(task.parts), len(ids)))
     for k, (aligning, scored) in enumerate(task.parts):
@@ -505,10 +501,11 @@ def _scores_of(
     return scores.mean(axis=0), float(np.mean(chances or [chance_level(records)]))
 
 
-def _without_samples(subject: Subject) -> Subject:
-    known = copy(subject)
-    known.samples, known.space = np.empty((subject.n_samples, 0)), None
-    return known
+def _copy_with(subject: Subject, samples: Any, space: Any) -> Subject:
+    """Return a subject with other voxels; what is known of samples was checked."""
+    other = copy(subject)
+    other.samples, other.space = samples, space
+    return other
 
 
 def _settled(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +24,14 @@ from brainweave._core.validation import (
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
 from brainweave.aligners.piecewise.piecewise import (
-    PER_SUBJECT,
     Columns,
     Fits,
     MapSettings,
     Pieces,
     PiecewiseAligner,
     Positions,
+    given_per_subject,
+    once_per_space,
     places_per_subject,
     take_maps,
 )
@@ -309,12 +311,8 @@ class Searchlight(PiecewiseAligner):
             known = {id(at): [Part("volume", np.arange(len(at)), at)] for at in listed}
             return [known[id(at)] for at in listed]
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of images."
-        found: list[list[Part]] = []
-        for i, space in enumerate(spaces):
-            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
-            own = found[same[0]] if same else None
-            found.append(own or parts_of(space, f"X[{i}]", self.mesh, remedy=remedy))
-        return found
+        find = partial(parts_of, mesh=self.mesh, remedy=remedy)
+        return once_per_space(find, spaces)
 
     def _choose_centers(self, parts: list[Part], n: int, radius: float) -> Columns:
         """Return the voxels of the reference that are centres."""
@@ -513,7 +511,7 @@ def given_neighborhoods(
         return [np.unique(check_indices(*part, v, what="voxel")) for part in named]
 
     n = len(n_voxels)
-    if not PER_SUBJECT["neighborhoods"](given):
+    if not given_per_subject("neighborhoods", given):
         if len(set(n_voxels)) > 1:
             raise InputError(
                 f"The subjects have {n_voxels} voxels, but one list of neighborhoods. "
