@@ -6,14 +6,12 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from sklearn.base import clone
 
 from brainweave._core.arrays import Matrix
@@ -24,7 +22,7 @@ from brainweave._core.version import __version__
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PieceLog, PiecewiseAligner
 from brainweave.basis.places import PieceSpace, parts_of
-from brainweave.evaluation.comparison import MAX_EXACT, N_FLIPS, SIGNIFICANT
+from brainweave.evaluation.comparison import SIGNIFICANT, flip_tests
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import choose_measure
 from brainweave.evaluation.results import chance_level
@@ -557,64 +555,6 @@ def _voxel_codes(spaces: list[Any], n_voxels: list[int]) -> list[NDArray[np.intp
                 for _, names, _ in labels
             ]
     return [np.full(n, -1) for n in n_voxels]
-
-
-# -- statistics ------------------------------------------------------------------------
-
-
-def flip_tests(values: Any, *, two_sided: bool = False) -> dict[str, Matrix]:
-    """Test the mean over subjects at each place, by flipping signs of subjects alike.
-
-    Parameters
-    ----------
-    values : array of shape (n_places, n_subjects)
-        What is zero by chance.
-    two_sided : bool, default=False
-        Whether also means below zero count.
-
-    Returns
-    -------
-    dict
-        ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by the
-        largest mean of all places, each in units of its root mean square. NaN at places
-        with a NaN.
-
-    Examples
-    --------
-    >>> values = np.array([[1.0, 2, 1, 2, 1, 2, 1, 2], [1, -1, 1, -1, 1, -1, 1, -1]])
-    >>> {k: v.round(3).tolist() for k, v in flip_tests(values).items()}
-    {'p': [0.004, 0.637], 'p_fdr': [0.008, 0.637], 'p_max': [0.008, 0.867]}
-    """
-    given = np.asarray(values, dtype=np.float64)
-    known = np.isfinite(given).all(axis=1)
-    found = given[known]
-    size = np.sqrt((found**2).mean(axis=1, keepdims=True))
-    found = found / np.where(size > 0, size, 1)
-    n = given.shape[1]
-    extra = int(n > MAX_EXACT)
-    if extra:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
-    else:
-        signs = np.array(list(product((1.0, -1.0), repeat=n)))
-    size_of = np.abs if two_sided else np.positive
-    seen = size_of(found.mean(axis=1))
-    counts, largest = np.zeros(len(found)), np.full(len(signs), -np.inf)
-    for start in range(0, len(found), 256):  # of all places at once memory is short
-        some = slice(start, start + 256)
-        means = size_of(signs @ found[some].T / n)
-        counts[some] = (means >= seen[some] - 1e-12).sum(axis=0)  # a tie counts
-        largest = np.maximum(largest, means.max(axis=1))
-    p = (counts + extra) / (len(signs) + extra)
-    as_large = len(signs) - np.searchsorted(np.sort(largest), seen - 1e-12)
-    columns = {
-        "p": p,
-        "p_fdr": stats.false_discovery_control(p) if p.size else p,
-        "p_max": (as_large + extra) / (len(signs) + extra),
-    }
-    for name, own in columns.items():
-        columns[name] = np.full(len(given), np.nan)
-        columns[name][known] = own
-    return columns
 
 
 # -- images ----------------------------------------------------------------------------

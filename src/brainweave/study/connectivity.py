@@ -97,9 +97,9 @@ def connectivity_samples(
                 f"There are no targets: {found}. Give an atlas, or a label per voxel."
             )
         n = found.n_places
-        each = enumerate(found.matrices)
         makers = [
-            scipy.sparse.eye_array(n, format="csr") if m is None else m for _, m in each
+            scipy.sparse.eye_array(n, format="csr") if m is None else m
+            for m in found.matrices
         ]
         everyone = np.all([np.ravel(abs(m).sum(axis=0)) > 0 for m in makers], axis=0)
         kept = np.flatnonzero(everyone)
