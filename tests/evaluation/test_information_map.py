@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from scipy.spatial import ConvexHull
 
 from brainweave import (
     GDM,
@@ -224,6 +225,35 @@ def test_a_searchlight_shows_the_nearest_centre():
     distances = np.linalg.norm(at - found.centers[k], axis=1)
     near = distances < 3.9  # ties may go either way
     assert_allclose(values[near], found.scores.mean(axis=1)[k[near]])
+
+
+def test_values_are_those_of_all_voxels_also_outside_of_places(rng):
+    y, parcels = [[0, 1] * 6] * 3, np.repeat([1, 0, 2, 0], 5)
+    X = [rng.normal(size=(12, 20)) for _ in y]
+    found = information_map(Parcelwise(DetSRM(1, random_state=0), parcels), X, y)
+    values = found.voxel_values()
+    assert_array_equal(np.isfinite(values), parcels > 0)
+    assert_array_equal(values[10:15], found.scores[1].mean())
+
+
+def test_meshes_and_coordinates_of_the_users_own_are_shown(rng, tmp_path):
+    sphere = rng.normal(size=(40, 3))
+    sphere *= 20 / np.linalg.norm(sphere, axis=1, keepdims=True)
+    y, space = [0, 1] * 6, SurfaceSpace({"CortexLeft": 40})
+    people = [
+        Subject(str(i), rng.normal(size=(12, 40)), labels=y, space=space)
+        for i in range(3)
+    ]
+    aligner = DetSRM(1, random_state=0)
+    mesh = {"left": (sphere, ConvexHull(sphere).simplices)}
+    light = Searchlight(aligner, 25, mesh=mesh, centers=[3, 30])
+    found = information_map(light, Study(people))
+    values = found.voxel_values()
+    assert_array_equal(values[[3, 30]], found.scores.mean(axis=1))
+    assert found.save(tmp_path)
+    light = Searchlight(aligner, 25, coordinates=sphere, centers=[3, 30])
+    found = information_map(light, [s.data() for s in people], [y] * 3)
+    assert_array_equal(found.voxel_values()[[3, 30]], found.scores.mean(axis=1))
 
 
 def test_surfaces_are_written_by_hemisphere_and_drawn(tmp_path, rng):

@@ -21,7 +21,8 @@ from brainweave._core.validation import check_option
 from brainweave._core.version import __version__
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PieceLog, PiecewiseAligner
-from brainweave.basis.places import PieceSpace, parts_of
+from brainweave.aligners.piecewise.searchlight import positions_of
+from brainweave.basis.places import PieceSpace
 from brainweave.evaluation.comparison import SIGNIFICANT, flip_tests
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import choose_measure
@@ -73,8 +74,12 @@ class InformationMap:
         The voxels of each place, in each subject.
     spaces : list
         The brain space of each subject, or None.
+    n_voxels : list of int
+        The number of voxels of each subject.
     centers : ndarray of shape (n_places, 3), or None
         Where neighbourhoods have their centres.
+    positions : list of ndarray of shape (n_voxels_i, 3), or None
+        Where voxels lie, if there are centres.
     skipped : dict
         Places that could not be scored, and why.
     seconds : float
@@ -89,7 +94,9 @@ class InformationMap:
     measure: str
     columns: list[list[NDArray[np.intp]]] = field(repr=False)
     spaces: list[Any] = field(repr=False)
+    n_voxels: list[int] = field(repr=False)
     centers: Matrix | None = field(default=None, repr=False)
+    positions: list[Matrix] | None = field(default=None, repr=False)
     skipped: dict[Any, str] = field(default_factory=dict, repr=False)
     seconds: float = 0.0
 
@@ -175,14 +182,13 @@ class InformationMap:
         if by is not None:
             found = set(self.found(by=by))
             of_place = np.where([k in found for k in self.names], of_place, np.nan)
-        columns, space = self.columns[subject], self.spaces[subject]
-        n = space.n_voxels if space is not None else 1 + max(c.max() for c in columns)
+        n = self.n_voxels[subject]
         values, nearest = np.full(n, np.nan), np.full(n, np.inf)
-        positions = None if self.centers is None else _positions(space, n)
-        for k, own in enumerate(columns):
+        for k, own in enumerate(self.columns[subject]):
             far = np.zeros(own.size)
-            if positions is not None and self.centers is not None:
-                far = np.linalg.norm(positions[own] - self.centers[k], axis=1)
+            if self.centers is not None and self.positions is not None:
+                offsets = self.positions[subject][own] - self.centers[k]
+                far = np.linalg.norm(offsets, axis=1)
             closer = own[far < nearest[own]]
             values[closer], nearest[own] = of_place[k], np.minimum(nearest[own], far)
         return values
@@ -387,11 +393,11 @@ def information_map(
     split = split_study(study, y, align=align, match=match, **divided)
     chosen = choose_measure(measure, split.categories, **options)
     first = split.splits[0].scored
-    spaces = [s.space for s in first]
+    spaces, n_voxels = [s.space for s in first], [s.n_voxels for s in first]
     pieces = aligner._pieces_of([s.samples for s in first], spaces)
     # each half once, whichever role it has; then what tells which voxels correspond
     halves_of = {id(h): h for p in split.splits for h in (p.aligning, p.scored)}
-    order, codes = list(halves_of), _voxel_codes(spaces, [s.n_voxels for s in first])
+    order, codes = list(halves_of), _voxel_codes(spaces, n_voxels)
     arrays = [s.samples for half in halves_of.values() for s in half]
     arrays += [own[None] for own in codes]
     task = _Task(
@@ -415,7 +421,10 @@ def information_map(
         found = dict(scored)
     scores, without, chance = map(np.array, zip(*found.values(), strict=True))
     log.warn()
-    centers = getattr(aligner, "centers_", None)
+    centers, positions = getattr(aligner, "centers_", None), None
+    if centers is not None:
+        at = aligner._layouts(aligner.coordinates, n_voxels, spaces)
+        positions = [positions_of(parts) for parts in at]
     return InformationMap(
         names=[pieces.names[k] for k in found],
         scores=scores,
@@ -425,6 +434,8 @@ def information_map(
         measure=getattr(chosen, "name", type(chosen).__name__),
         columns=[[own[k] for k in found] for own in pieces.columns],
         spaces=spaces,
+        n_voxels=n_voxels,
+        positions=positions,
         centers=None if centers is None else np.asarray(centers)[list(found)],
         skipped=log.skipped,
         seconds=time.perf_counter() - start,
@@ -558,14 +569,6 @@ def _voxel_codes(spaces: list[Any], n_voxels: list[int]) -> list[NDArray[np.intp
 
 
 # -- images ----------------------------------------------------------------------------
-
-
-def _positions(space: Any, n: int) -> Matrix:
-    """Return where voxels lie, for their distance from centres."""
-    at = np.full((n, 3), np.inf)
-    for part in parts_of(space, "the reference", remedy="Fit on a Study of images."):
-        at[part.columns] = part.positions
-    return at
 
 
 def _write_image(image: Any, stem: Path) -> list[Path]:

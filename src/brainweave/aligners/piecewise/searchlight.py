@@ -287,9 +287,7 @@ class Searchlight(PiecewiseAligner):
             radius = check_number("radius", self.radius, "(0, inf)", owner=owner)
             layouts = self._layouts(self.coordinates, n_voxels, spaces)
             centers = self._choose_centers(layouts[ref], n_voxels[ref], radius)
-            at = np.concatenate([part.positions for part in layouts[ref]])
-            order = np.concatenate([part.columns for part in layouts[ref]])
-            self.centers_ = at[np.argsort(order)][centers]
+            self.centers_ = positions_of(layouts[ref])[centers]
             self.center_voxels_ = centers
             found = {
                 key: neighborhoods_around(parts, layouts[ref], centers, radius)
@@ -440,6 +438,12 @@ class Searchlight(PiecewiseAligner):
             yield "has local models that do not fit"
         if self.centers_ is not None and len(self.centers_) != n:
             yield "has other centers than neighborhoods"
+
+
+def positions_of(parts: Sequence[Part]) -> Positions:
+    """Return the positions of all voxels of a subject, in their order."""
+    order = np.concatenate([part.columns for part in parts])
+    return np.concatenate([part.positions for part in parts])[np.argsort(order)]
 
 
 def neighborhoods_within(
