@@ -38,11 +38,7 @@ def _pictures(found: Any, table: Any) -> Element | None:
     """Draw all maps with one colour scale."""
     if found.spaces[0] is None:
         return None
-    known = [
-        what
-        for what in PICTURES
-        if what == "excess" or np.isfinite(table["baseline"]).any()
-    ]
+    known = PICTURES if np.isfinite(table["baseline"]).any() else PICTURES[:1]
     sizes = [np.nanmax(np.abs(found.voxel_values(what)), initial=0.0) for what in known]
     limit = float(max(sizes)) or 1.0
     try:
