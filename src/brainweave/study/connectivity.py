@@ -81,8 +81,7 @@ def connectivity_samples(
     >>> model = GDM(3, graph="time").fit(rows)
     """
     given = isinstance(targets, list | tuple) and all(np.ndim(t) == 2 for t in targets)
-    same = given and [len(t) for t in targets] == [s.n_samples for s in study]
-    if same:
+    if same := given and [len(t) for t in targets] == [s.n_samples for s in study]:
         names = [f"target {k}" for k in range(np.shape(targets[0])[1])]
         makers: list[Any] = [np.asarray(to_numpy(t), np.float64) for t in targets]
         if len({t.shape[1] for t in makers}) > 1:
