@@ -24,7 +24,8 @@ from brainweave import (
     score_alignment,
     split_study,
 )
-from brainweave.evaluation.information_map import flip_tests
+from brainweave.evaluation.comparison import flip_tests
+from brainweave.evaluation.evaluate import score_folds
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.surface import SurfaceSpace
 
@@ -132,6 +133,35 @@ def test_a_place_scores_as_its_voxels_alone(rng):
     assert_array_equal(again.scores, found.scores)
     parallel = information_map(Parcelwise(aligner, parcels, n_jobs=2), X, y)
     assert_array_equal(parallel.scores, found.scores)
+
+
+@pytest.mark.parametrize("most", [10, 2048])
+def test_large_places_use_supervoxels_as_parcels_do(most, rng, monkeypatch):
+    for module in ("evaluation.information_map", "basis.places"):
+        monkeypatch.setattr(f"brainweave.{module}.MOST_COLUMNS", most)
+    y = [0, 1, 2] * 6
+    pattern = rng.normal(size=(3, 60))
+    people = []
+    for i in range(4):
+        mask = np.zeros((4, 4, 4), bool)
+        mask.flat[rng.permutation(64)[: 60 - i]] = True  # masks differ
+        X = rng.normal(size=(18, 60)) + pattern[y]
+        space = VolumeSpace.from_mask(mask, AFFINE)
+        people.append(Subject(f"{i:02}", X[:, : 60 - i], labels=y, space=space))
+    atlas = nib.Nifti1Image(np.ones((4, 4, 4), np.int16), AFFINE)
+    model = Parcelwise(GDM(2, shrinkage=0.5, place_shrinkage=0.1), atlas)
+    found = information_map(model, Study(people), baseline=False)
+    whole = score_alignment(model, Study(people))
+    assert_allclose(found.scores.mean(), whole.mean)
+    seen = []
+
+    def fold(aligner, *rest, **options):
+        seen.append({len(set(s.space.names)) for s in rest[0].splits[0].aligning})
+        return score_folds(aligner, *rest, **options)
+
+    monkeypatch.setattr("brainweave.evaluation.information_map.score_folds", fold)
+    information_map(model, Study(people), baseline=False)
+    assert seen == [{8}] * 2 if most == 10 else max(seen[0]) == 60
 
 
 @pytest.mark.parametrize("protocol", ["held-out", "joint"])

@@ -22,7 +22,7 @@ from brainweave._core.version import __version__
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PieceLog, PiecewiseAligner
 from brainweave.aligners.piecewise.searchlight import positions_of
-from brainweave.basis.places import PieceSpace
+from brainweave.basis.places import MOST_COLUMNS, PieceSpace
 from brainweave.evaluation.comparison import SIGNIFICANT, flip_tests
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import choose_measure
@@ -398,8 +398,11 @@ def information_map(
     # each half once, whichever role it has; then what tells which voxels correspond
     halves_of = {id(h): h for p in split.splits for h in (p.aligning, p.scored)}
     order, codes = list(halves_of), _voxel_codes(spaces, n_voxels)
+    coarse = codes
+    if max(own.size for columns in pieces.columns for own in columns) > MOST_COLUMNS:
+        coarse = _codes(spaces, n_voxels, "place_labels")
     arrays = [s.samples for half in halves_of.values() for s in half]
-    arrays += [own[None] for own in codes]
+    arrays += [own[None] for own in (*codes, *coarse)]
     task = _Task(
         [
             [_copy_with(s, np.empty((s.n_samples, 0)), None) for s in half]
@@ -415,7 +418,7 @@ def information_map(
         [_settled(aligner, pieces, part, leave_out, protocol) for part in split.splits],
     )
     log = PieceLog(aligner._piece)
-    columns = pieces.columns * (len(order) + 1)
+    columns = pieces.columns * (len(order) + 2)
     cut = pieces._replace(columns=columns, places=None)
     with closing(aligner._each_piece(score_piece, cut, arrays, log, task)) as scored:
         found = dict(scored)
@@ -460,14 +463,17 @@ class _Task(NamedTuple):
 def score_piece(aligner: Any, X: list[Any], places: Any, task: _Task) -> Any:
     """Return the scores of a piece, those without alignment, and chance."""
     n = len(task.halves[0])
-    codes = [own[0] for own in X[-n:]]
+    codes, coarse = ([own[0] for own in part] for part in (X[-2 * n : -n], X[-n:]))
     local = clone(aligner)
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
     known = bool((codes[0] >= 0).all())
-    spaces = [
-        PieceSpace("", own.tolist(), "voxels") if known else None for own in codes
-    ]
+    many = np.unique(np.concatenate(codes)).size > MOST_COLUMNS
+    places_of = coarse if many else codes
+    spaces: list[Any] = [None] * n
+    if max(own.max() for own in places_of) >= 0:
+        names = [[None if c < 0 else c for c in own.tolist()] for own in places_of]
+        spaces = [PieceSpace("", own, "places of the brain") for own in names]
     arrays = [X[k * n : k * n + n] for k in range(len(task.halves))]
     scores, chance = _scores_of(local, task, arrays, spaces)
     without = np.full(n, np.nan)
@@ -553,19 +559,24 @@ def _settled(
 
 def _voxel_codes(spaces: list[Any], n_voxels: list[int]) -> list[NDArray[np.intp]]:
     """Return a number per voxel, equal where voxels of subjects correspond; else -1."""
-    asked = [getattr(space, "voxel_labels", None) for space in spaces]
-    if all(space is spaces[0] or space == spaces[0] for space in spaces):
-        if len(set(n_voxels)) == 1:
-            return [np.arange(n) for n in n_voxels]
-    elif all(ask is not None for ask in asked):
-        labels = [ask() for ask in asked if ask is not None]
-        if len({frame for frame, _, _ in labels}) == 1:
-            code_of: dict[Any, int] = {}
-            return [
-                np.array([code_of.setdefault(v, len(code_of)) for v in names])
-                for _, names, _ in labels
-            ]
-    return [np.full(n, -1) for n in n_voxels]
+    same = all(space is spaces[0] or space == spaces[0] for space in spaces)
+    if same and len(set(n_voxels)) == 1:
+        return [np.arange(n) for n in n_voxels]
+    return _codes(spaces, n_voxels, "voxel_labels")
+
+
+def _codes(spaces: list[Any], n_voxels: list[int], what: str) -> list[NDArray[np.intp]]:
+    """Return the numbers of places of a common space; -1 for none."""
+    asked = [getattr(space, what, None) for space in spaces]
+    labels = [None if ask is None else ask() for ask in asked]
+    known = [own for own in labels if own is not None]
+    if len(known) < len(labels) or len({frame for frame, _, _ in known}) > 1:
+        return [np.full(n, -1) for n in n_voxels]
+    code_of: dict[Any, int] = {None: -1}
+    return [
+        np.array([code_of.setdefault(v, len(code_of)) for v in names])
+        for _, names, _ in known
+    ]
 
 
 # -- images ----------------------------------------------------------------------------

@@ -83,7 +83,6 @@ def places_per_subject(
     n_voxels: list[int],
     what: str,
     *,
-    ndim: int,
     owner: str,
     dtype: Any = None,
 ) -> list[NDArray[Any]]:
@@ -92,7 +91,7 @@ def places_per_subject(
     listed = one_per_subject(name, given, len(n_voxels), owner=owner)
     arrays = [np.asarray(own, dtype) for own in listed]
     for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
-        if array.ndim != ndim or len(array) != v:
+        if array.ndim != PER_SUBJECT[name] or len(array) != v:
             raise InputError(
                 f"{name} of {owner} must have {what} for each of the {v} voxels of "
                 f"X[{i}]; got shape {array.shape}."
