@@ -782,6 +782,34 @@ def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
     assert len(references) == 3
 
 
+def test_the_check_of_pieces_is_drawn_and_listed(tmp_path, rng):
+    from brainweave import Parcelwise
+    from brainweave.study.spaces import VolumeSpace
+
+    space = VolumeSpace.from_mask(np.ones((6, 6, 6)), np.diag([8.0, 8, 8, 1]))
+    people, story = [], rng.normal(size=(60, 3))
+    for i in range(3):
+        X = rng.normal(size=(60, 216))
+        X[:, :108] += story @ rng.normal(size=(3, 108))
+        ids = [f"film@{t}" for t in range(60)]
+        people.append(Subject(f"{i:02}", X, stimuli=ids, space=space))
+    study, parcels = Study(people), np.repeat([1, 2], 108)
+    local = GDM(2, graph="time", shrinkage=0.5, place=None)
+    page = tmp_path / "report.html"
+    model = Parcelwise(local, parcels).fit(study)
+    write_report(page, study=study, model=model)
+    text = page.read_text(encoding="utf-8")
+    part = text[text.index("Where alignment works") :]
+    assert 'class="brain"' in part[: part.index("<table")]
+    assert [n for n in ("agreement", "p_max", "p_fdr") if n not in part] == []
+    # without a brain space the table stands alone
+    bare = Study([s._replace(space=None) for s in people])
+    write_report(page, study=bare, model=Parcelwise(local, parcels).fit(bare))
+    text = page.read_text(encoding="utf-8")
+    assert "Where alignment works" in text
+    assert 'class="brain"' not in text
+
+
 def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
     from brainweave.study.provenance import describe_record
 

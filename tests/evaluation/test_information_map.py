@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from scipy.spatial import ConvexHull
 
 from brainweave import (
     GDM,
@@ -23,7 +24,8 @@ from brainweave import (
     score_alignment,
     split_study,
 )
-from brainweave.evaluation.information_map import flip_tests
+from brainweave.evaluation.comparison import flip_tests
+from brainweave.evaluation.evaluate import score_folds
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.surface import SurfaceSpace
 
@@ -133,24 +135,59 @@ def test_a_place_scores_as_its_voxels_alone(rng):
     assert_array_equal(parallel.scores, found.scores)
 
 
-def test_what_is_chosen_by_the_data_is_chosen_without_the_scored_samples(rng):
-    y, parcels = [[0, 1, 2] * 6] * 4, np.ones(12, int)
+@pytest.mark.parametrize("most", [10, 2048])
+def test_large_places_use_supervoxels_as_parcels_do(most, rng, monkeypatch):
+    for module in ("evaluation.information_map", "basis.places"):
+        monkeypatch.setattr(f"brainweave.{module}.MOST_COLUMNS", most)
+    y = [0, 1, 2] * 6
+    pattern = rng.normal(size=(3, 60))
+    people = []
+    for i in range(4):
+        mask = np.zeros((4, 4, 4), bool)
+        mask.flat[rng.permutation(64)[: 60 - i]] = True  # masks differ
+        X = rng.normal(size=(18, 60)) + pattern[y]
+        space = VolumeSpace.from_mask(mask, AFFINE)
+        people.append(Subject(f"{i:02}", X[:, : 60 - i], labels=y, space=space))
+    atlas = nib.Nifti1Image(np.ones((4, 4, 4), np.int16), AFFINE)
+    model = Parcelwise(GDM(2, shrinkage=0.5, place_shrinkage=0.1), atlas)
+    found = information_map(model, Study(people), baseline=False)
+    whole = score_alignment(model, Study(people))
+    assert_allclose(found.scores.mean(), whole.mean)
+    seen = []
+
+    def fold(aligner, *rest, **options):
+        seen.append({len(set(s.space.names)) for s in rest[0].splits[0].aligning})
+        return score_folds(aligner, *rest, **options)
+
+    monkeypatch.setattr("brainweave.evaluation.information_map.score_folds", fold)
+    information_map(model, Study(people), baseline=False)
+    assert seen == [{8}] * 2 if most == 10 else max(seen[0]) == 60
+
+
+@pytest.mark.parametrize("protocol", ["held-out", "joint"])
+def test_what_the_data_choose_is_chosen_in_each_fold(protocol, rng, monkeypatch):
+    y = [[0, 1, 2] * 6] * 4
     X = [rng.normal(size=(18, 12)) for _ in y]
-    halves = [np.arange(18) < 9] * 4
-    model = Parcelwise(GDM(2), parcels)
-    found = information_map(model, X, y, halves=halves, baseline=False)
-    split = split_study(X, y, halves=halves)
-    rhos = [
-        GDM(2).fit([s.data() for s in p.aligning], p.y_for(GDM(2))).shrinkage_[0]
-        for p in split.splits
-    ]
-    expected = []
-    for part, rho in zip(split.splits, rhos, strict=True):
-        split.splits, kept = [part], split.splits
-        local = GDM(2, shrinkage=rho, place=None)
-        expected.append(np.ravel(score_alignment(local, split).scores))
-        split.splits = kept
-    assert_allclose(found.scores[0], np.mean(expected, axis=0))
+    how = {"halves": [np.arange(18) < 9] * 4, "protocol": protocol}
+    local = GDM(2, place=None)
+    alone = score_alignment(local, X, y, **how)
+    found = information_map(Parcelwise(local, np.ones(12, int)), X, y, **how)
+    assert_allclose(found.scores.mean(), alone.mean)
+    # neighbourhoods of all voxels settle for all what any of them would choose
+    monkeypatch.setattr("brainweave.aligners.piecewise.piecewise.MANY_PIECES", 2)
+    light = Searchlight(local, neighborhoods=[np.arange(12)] * 3)
+    settled = information_map(light, X, y, **how)
+    assert_allclose(settled.scores, np.repeat(found.scores, 3, axis=0))
+    if protocol == "held-out":
+        chosen = []
+
+        def record(self, fits):
+            chosen.append({len(f.maps_) for f in fits})
+            return {"shrinkage": 0.5}
+
+        monkeypatch.setattr(GDM, "_settled_by", record)
+        information_map(light, X, y, **how)
+        assert chosen == [{3}] * 8  # of four subjects, in two halves of four folds
 
 
 def test_sign_flips_agree_with_scipy(rng):
@@ -218,6 +255,35 @@ def test_a_searchlight_shows_the_nearest_centre():
     distances = np.linalg.norm(at - found.centers[k], axis=1)
     near = distances < 3.9  # ties may go either way
     assert_allclose(values[near], found.scores.mean(axis=1)[k[near]])
+
+
+def test_values_are_those_of_all_voxels_also_outside_of_places(rng):
+    y, parcels = [[0, 1] * 6] * 3, np.repeat([1, 0, 2, 0], 5)
+    X = [rng.normal(size=(12, 20)) for _ in y]
+    found = information_map(Parcelwise(DetSRM(1, random_state=0), parcels), X, y)
+    values = found.voxel_values()
+    assert_array_equal(np.isfinite(values), parcels > 0)
+    assert_array_equal(values[10:15], found.scores[1].mean())
+
+
+def test_meshes_and_coordinates_of_the_users_own_are_shown(rng, tmp_path):
+    sphere = rng.normal(size=(40, 3))
+    sphere *= 20 / np.linalg.norm(sphere, axis=1, keepdims=True)
+    y, space = [0, 1] * 6, SurfaceSpace({"CortexLeft": 40})
+    people = [
+        Subject(str(i), rng.normal(size=(12, 40)), labels=y, space=space)
+        for i in range(3)
+    ]
+    aligner = DetSRM(1, random_state=0)
+    mesh = {"left": (sphere, ConvexHull(sphere).simplices)}
+    light = Searchlight(aligner, 25, mesh=mesh, centers=[3, 30])
+    found = information_map(light, Study(people))
+    values = found.voxel_values()
+    assert_array_equal(values[[3, 30]], found.scores.mean(axis=1))
+    assert found.save(tmp_path)
+    light = Searchlight(aligner, 25, coordinates=sphere, centers=[3, 30])
+    found = information_map(light, [s.data() for s in people], [y] * 3)
+    assert_array_equal(found.voxel_values()[[3, 30]], found.scores.mean(axis=1))
 
 
 def test_surfaces_are_written_by_hemisphere_and_drawn(tmp_path, rng):

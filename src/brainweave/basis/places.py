@@ -199,18 +199,8 @@ class PlacesOfPieces:
 
     In a piece, voxels of one grid or mesh are places themselves, whatever the masks, up
     to 2,048 of all subjects together; in larger ones, the places of the whole brain.
-    Means are over the voxels inside the piece.
-
-    Parameters
-    ----------
-    place : "auto", array of labels, matrix, list of these, or image
-        The parameter of the local aligner.
-    spaces : list
-        The brain space of each subject, or None.
-    columns : list of int
-        The number of voxels of each.
-    owner : str
-        The class whose parameter it is.
+    Means are over the voxels inside the piece. `place` is that of the local aligner, a
+    class called `owner`; spaces and numbers of voxels are those of each subject.
     """
 
     def __init__(
@@ -237,12 +227,9 @@ class PlacesOfPieces:
         return [_with_array(_ask(s, "place_labels")) for s in self._spaces]
 
     def cut(self, pieces: Sequence[NDArray[Any]]) -> tuple[list[Any], Any]:
-        """Return the spaces of one piece, and the parameter ``place`` of its aligner.
+        """Return the spaces of a piece, given by the voxels of each subject, and place.
 
-        Parameters
-        ----------
-        pieces : sequence of array of int
-            The voxels of the piece in each subject.
+        That is the parameter ``place`` of its aligner.
         """
         if self._matrices is not None:
             pairs = zip(self._matrices, pieces, strict=True)

@@ -346,7 +346,7 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
         target,
         {
             "Description": "Kernel coordinates of the samples of one subject",
-            "Sources": job.derivative.sources(id),
+            "Sources": [f"bids:source:sub-{id}"],
             "NumberOfSamples": facts["n_samples"],
             "NumberOfVoxels": facts["n_voxels"],
             "NumberOfDirections": facts["n_kept"],
@@ -385,16 +385,14 @@ def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
     from brainweave.evaluation.splits import Split
     from brainweave.evaluation.timeline import study_timeline
-    from brainweave.study.formats.bids_derivative import (
-        study_without_voxels,
-        with_method,
-    )
+    from brainweave.study.formats.bids_derivative import study_without_voxels
 
     chosen = {name: job.params[name] for name in ("task", "space")}
     labels = job.params["participant_label"] or ()
     entities, paths = job.derivative.find_bases(labels, **chosen)
     what = job.params["method"]
-    named = with_method(entities, what)
+    label = "".join(filter(str.isalnum, what))
+    named = f"{entities}_desc-{label}"
     target = job.derivative.model_path(named)
     for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
         check_can_write(path)
@@ -419,7 +417,6 @@ def align_group(job: Job) -> None:
                 "convert, then brainweave fit."
             )
     job.derivative.write_description()
-    label = named.rpartition("desc-")[2]
     job.derivative.describe(label, f"Aligned by the method {what}")
     job.console.subject_ids = list(study.ids)
     with job.console.stage("Aligning"):
@@ -435,11 +432,13 @@ def align_group(job: Job) -> None:
         warnings=list(job.console.warnings),
     )
     files.save_model(model, target, origin, job.console)
+    root = job.derivative.root
+    names = [path.relative_to(root).as_posix() for path in paths.values()]
     job.derivative.write_sidecar(
         target,
         {
             "Description": f"{type(model).__name__} of {len(paths)} subjects",
-            "Sources": [job.derivative.uri(path) for path in paths.values()],
+            "Sources": [f"bids::{name}" for name in names],
             "Subjects": [f"sub-{id}" for id in paths],
             "NumberOfSharedFeatures": model.n_components_,
             "Options": job.options,

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.html import frame_html
 from brainweave._core.validation import check_list_option
@@ -57,24 +58,66 @@ MIN_SUBJECTS = 3  # for a comparison of methods
 def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
     """Return p of a mean above 0, or that differs from 0, by flipping signs.
 
-    Of several rows, in units of their root mean squares, the largest mean is tested
-    against the largest after flips of all rows alike: p is corrected for the choice.
+    Of several rows the one with the smallest p is tested, corrected for the choice.
     Exact up to 14 values; with more, from 9999 flips drawn at random.
     """
-    found = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    tested = flip_tests(np.atleast_2d(values), two_sided=two_sided)
+    return float(tested["p_max"].min())
+
+
+def flip_tests(values: Any, *, two_sided: bool = False) -> dict[str, Matrix]:
+    """Test the mean over subjects at each place, by flipping signs of subjects alike.
+
+    Parameters
+    ----------
+    values : array of shape (n_places, n_subjects)
+        What is zero by chance.
+    two_sided : bool, default=False
+        Whether also means below zero count.
+
+    Returns
+    -------
+    dict
+        ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by the
+        largest mean of all places, each in units of its root mean square. NaN at places
+        with a NaN.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0, 2, 1, 2, 1, 2, 1, 2], [1, -1, 1, -1, 1, -1, 1, -1]])
+    >>> {k: v.round(3).tolist() for k, v in flip_tests(values).items()}
+    {'p': [0.004, 0.637], 'p_fdr': [0.008, 0.637], 'p_max': [0.008, 0.867]}
+    """
+    given = np.asarray(values, dtype=np.float64)
+    known = np.isfinite(given).all(axis=1)
+    found = given[known]
     size = np.sqrt((found**2).mean(axis=1, keepdims=True))
     found = found / np.where(size > 0, size, 1)
-    n, extra = found.shape[1], int(found.shape[1] > MAX_EXACT)
+    n = given.shape[1]
+    extra = int(n > MAX_EXACT)
     if extra:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
     else:
         signs = np.array(list(product((1.0, -1.0), repeat=n)))
-    means, seen = signs @ found.T / n, found.mean(axis=1)
-    if two_sided:
-        means, seen = np.abs(means), np.abs(seen)
-    # a tie counts, also one broken by rounding
-    as_far = means.max(axis=1) >= seen.max() - 1e-12
-    return float((as_far.sum() + extra) / (len(signs) + extra))
+    size_of = np.abs if two_sided else np.positive
+    seen = size_of(found.mean(axis=1))
+    counts, largest = np.zeros(len(found)), np.full(len(signs), -np.inf)
+    for start in range(0, len(found), 256):  # of all places at once memory is short
+        some = slice(start, start + 256)
+        means = size_of(signs @ found[some].T / n)
+        counts[some] = (means >= seen[some] - 1e-12).sum(axis=0)  # a tie counts
+        largest = np.maximum(largest, means.max(axis=1))
+    p = (counts + extra) / (len(signs) + extra)
+    as_large = len(signs) - np.searchsorted(np.sort(largest), seen - 1e-12)
+    columns = {
+        "p": p,
+        "p_fdr": stats.false_discovery_control(p) if p.size else p,
+        "p_max": (as_large + extra) / (len(signs) + extra),
+    }
+    for name, own in columns.items():
+        columns[name] = np.full(len(given), np.nan)
+        columns[name][known] = own
+    return columns
 
 
 def smallest_flip_p(n: int, *, two_sided: bool = False) -> float:

@@ -28,7 +28,7 @@ from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.no_alignment import NoAlignment
-from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
+from brainweave.aligners.piecewise.piecewise import PER_SUBJECT, given_per_subject
 from brainweave.evaluation.classifiers import classifier_name
 from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
@@ -601,7 +601,7 @@ def _settings_per_subject(aligner: Any, n_subjects: int) -> dict[str, Any]:
         if not isinstance(value, list | tuple) or len(value) != n_subjects:
             continue
         if kind in PER_SUBJECT:
-            if PER_SUBJECT[kind](value):
+            if given_per_subject(kind, value):
                 found[name] = value
         elif kind in ("kernel", "kernel_params", "energy"):
             found[name] = value

@@ -51,6 +51,9 @@ def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
     return Markup(environment.get_template(template).render(**values))
 
 
+MOST_PLACES = 40  # of the brain that a table shows; all are in the download
+
+
 @dataclass(frozen=True)
 class Table:
     """Numbers with names: shown as a table, or offered as a CSV file."""
@@ -63,6 +66,11 @@ class Table:
         """Make a table of named columns, without those that are all None."""
         kept = {n: c for n, c in columns.items() if any(v is not None for v in c)}
         return cls(list(kept), list(zip(*kept.values(), strict=True)))
+
+    def first(self, most: int) -> tuple["Table", str]:
+        """Return the first rows, and words for captions where these are not all."""
+        cut = f"the first {most} of " if len(self.rows) > most else ""
+        return Table(self.columns, self.rows[:most]), cut
 
     def csv(self) -> str:
         """Write the table as CSV."""

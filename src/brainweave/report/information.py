@@ -7,9 +7,8 @@ from markupsafe import Markup
 
 from brainweave._core.exceptions import BrainweaveError
 from brainweave.evaluation.information_map import SHOWN
-from brainweave.report.elements import Element, Section, Table, brain_png
+from brainweave.report.elements import MOST_PLACES, Element, Section, Table, brain_png
 
-MOST_ROWS = 40  # places that the table shows; all are in the download
 PICTURES = ("excess", "baseline_excess", "difference")
 
 
@@ -22,15 +21,15 @@ def information_section(found: Any) -> Section | None:
     columns = ["place", "n_voxels", "score", "chance", "p", "p_fdr", "p_max"]
     if np.isfinite(table["baseline"]).any():
         columns += ["baseline", "difference", "difference_p_fdr"]
-    shown = Table.of({c: ranked[c].head(MOST_ROWS).tolist() for c in columns})
     data = Table.of({c: ranked[c].tolist() for c in ranked})
-    cut = {"shown": f"the first {MOST_ROWS} of " if len(table) > MOST_ROWS else ""}
+    shown, cut = Table.of({c: ranked[c].tolist() for c in columns}).first(MOST_PLACES)
+    told = {"shown": cut}
     elements = [
         _pictures(found, table),
-        Element.make("information-places", cut, table=shown, data=data, wide=True),
+        Element.make("information-places", told, table=shown, data=data, wide=True),
     ]
-    told = str(found)
-    summary = f"{told[:1].upper()}{told[1:]}."
+    text = str(found)
+    summary = f"{text[:1].upper()}{text[1:]}."
     return Section.make("information", elements, summary=summary)
 
 
@@ -38,11 +37,7 @@ def _pictures(found: Any, table: Any) -> Element | None:
     """Draw all maps with one colour scale."""
     if found.spaces[0] is None:
         return None
-    known = [
-        what
-        for what in PICTURES
-        if what == "excess" or np.isfinite(table["baseline"]).any()
-    ]
+    known = PICTURES if np.isfinite(table["baseline"]).any() else PICTURES[:1]
     sizes = [np.nanmax(np.abs(found.voxel_values(what)), initial=0.0) for what in known]
     limit = float(max(sizes)) or 1.0
     try:

@@ -25,6 +25,7 @@ from brainweave.evaluation.comparison import (
 from brainweave.plotting.results import Scored, Sequences, row_shares
 from brainweave.plotting.style import UNLABELLED, clean_text, subject_name
 from brainweave.report.elements import (
+    MOST_PLACES,
     TEXTS,
     Element,
     Section,
@@ -262,7 +263,24 @@ def model_section(inputs: Inputs) -> Section | None:
         # a model that came back without its bases may not know any more
         with suppress(InputError):
             elements.append(_components(inputs))
+    if inputs.check is not None and inputs.check.pieces is not None:
+        elements.append(_pieces(inputs.model, inputs.check))
     return Section.make("model", elements)
+
+
+def _pieces(model: Any, check: Any) -> Element:
+    """Show how well subjects agree in each piece of the brain."""
+    figure = None
+    with suppress(BrainweaveError):  # a space that is not known, or without a picture
+        image = model.piece_image(check.pieces["agreement"])
+        space = model._places_of_pieces(0)[0].space
+        title = TEXTS["elements"]["pieces"]["title"]
+        figure = brain_png(plotting.plot_brain(image, space), title)
+    ranked = check.pieces.sort_values(["p", "agreement"], ascending=[True, False])
+    data = Table.of({name: own.tolist() for name, own in ranked.reset_index().items()})
+    shown, cut = data.first(MOST_PLACES)
+    values = {"shown": cut, "least": f"{1 / (1 + check.n_permutations):.2g}"}
+    return Element.make("pieces", values, figure=figure, table=shown, data=data)
 
 
 def _place(place: Any) -> Element:

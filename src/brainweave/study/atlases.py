@@ -76,13 +76,7 @@ def with_names(codes: Labels, names: Mapping[int, str]) -> Labels:
 def labels_on_surface(atlas: Any, sizes: Mapping[str, int]) -> dict[str, Labels]:
     """Return the label of every vertex of each structure, inside and outside masks.
 
-    Parameters
-    ----------
-    atlas : various
-        As in :func:`open_atlas`: a dlabel file, GIfTI labels or FreeSurfer annotations
-        of the hemispheres, or a SurfaceImage.
-    sizes : mapping of str to int
-        Vertices of each structure of the data.
+    `sizes` are the vertices of each structure of the data.
     """
     opened, names = open_atlas(atlas)
     axes = _axes(opened)

@@ -81,8 +81,7 @@ def connectivity_samples(
     >>> model = GDM(3, graph="time").fit(rows)
     """
     given = isinstance(targets, list | tuple) and all(np.ndim(t) == 2 for t in targets)
-    same = given and [len(t) for t in targets] == [s.n_samples for s in study]
-    if same:
+    if same := given and [len(t) for t in targets] == [s.n_samples for s in study]:
         names = [f"target {k}" for k in range(np.shape(targets[0])[1])]
         makers: list[Any] = [np.asarray(to_numpy(t), np.float64) for t in targets]
         if len({t.shape[1] for t in makers}) > 1:
@@ -97,9 +96,9 @@ def connectivity_samples(
                 f"There are no targets: {found}. Give an atlas, or a label per voxel."
             )
         n = found.n_places
-        each = enumerate(found.matrices)
         makers = [
-            scipy.sparse.eye_array(n, format="csr") if m is None else m for _, m in each
+            scipy.sparse.eye_array(n, format="csr") if m is None else m
+            for m in found.matrices
         ]
         everyone = np.all([np.ravel(abs(m).sum(axis=0)) > 0 for m in makers], axis=0)
         kept = np.flatnonzero(everyone)

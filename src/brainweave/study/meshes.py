@@ -94,14 +94,11 @@ def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
 
 def _as_mesh(given: Any) -> Mesh:
     """Read a mesh from any of the forms in which one is given."""
-    if hasattr(given, "coordinates"):  # nilearn's
-        return Mesh(np.asarray(given.coordinates), np.asarray(given.faces))
-    if isinstance(given, tuple) and len(given) == 2:
-        return Mesh(*map(np.asarray, given))
     from nilearn.surface import load_surf_mesh
 
     try:
-        return _as_mesh(load_surf_mesh(given))
+        mesh = load_surf_mesh(given)
+        return Mesh(np.asarray(mesh.coordinates), np.asarray(mesh.faces))
     except Exception as error:  # nilearn's and nibabel's readers fail in any way
         shown = given if isinstance(given, str | PathLike) else type(given).__name__
         names, said = ", ".join(NAMED), (str(error).strip().splitlines() or [""])[0]

@@ -192,21 +192,8 @@ def supervoxels(
 ) -> tuple[str, NDArray[Any], str]:
     """Cut a grid into cubes of about 8 mm.
 
-    Parameters
-    ----------
-    indices : array of shape (n_voxels, 3)
-        Of voxels on the grid.
-    shape, affine
-        Of the grid.
-
-    Returns
-    -------
-    frame : str
-        The grid, in words that are the same for all who are on it.
-    names : ndarray of shape (n_voxels,)
-        The cube of each voxel, "i,j,k" counted from the origin.
-    what : str
-        What the cubes are.
+    Return the grid in words, the same for all who are on it; the name of the cube of
+    each voxel, "i,j,k" counted from the origin; and what cubes are.
     """
     # rounded as in the frame, so that headers of float32 put voxels into one cube
     frame, grid = grid_frame(shape, affine)
@@ -255,21 +242,6 @@ class ImageSpace:
         with reading(run):
             values = self.masker.transform(run)
         return np.atleast_2d(np.asarray(values))
-
-    def place_labels(self) -> tuple[str, list[str | None], str] | None:
-        """Return in which of the places of a common space each voxel lies.
-
-        Returns
-        -------
-        tuple or None
-            The common space, in words; the name of each voxel's place, None for none;
-            and what the places are. None if nothing is known.
-        """
-        raise NotImplementedError
-
-    def voxel_labels(self) -> tuple[str, list[Any], str]:
-        """Return the same, every voxel of the common grid or mesh being a place."""
-        raise NotImplementedError
 
     @classmethod
     def load(cls, paths: Sequence[Path]) -> Any:

@@ -162,18 +162,13 @@ class CiftiSpace(ImageSpace):
     def parts(self, mesh: Any = "auto") -> list[Part]:
         """Return the surfaces and the volume that grayordinates lie in."""
         axis = self.axis
-        found = _surface_parts(
-            {
-                name: (
-                    np.flatnonzero(axis.name == name),
-                    axis.vertex[axis.name == name],
-                )
-                for name in axis.nvertices
-                if np.any(axis.name == name)
-            },
-            axis.nvertices,
-            mesh,
-        )
+        here = {name: np.flatnonzero(axis.name == name) for name in axis.nvertices}
+        of_part = {
+            name: (columns, axis.vertex[columns])
+            for name, columns in here.items()
+            if columns.size
+        }
+        found = _surface_parts(of_part, axis.nvertices, mesh)
         inside = np.flatnonzero(axis.volume_mask)
         if inside.size:
             at = axis.voxel[inside] @ axis.affine[:3, :3].T + axis.affine[:3, 3]
@@ -254,26 +249,19 @@ class SurfaceSpace(ImageSpace):
         """
         images = _by_structure(run)
         counts = {name: _gifti_header(i).n_vertices for name, i in images.items()}
-        if mask is None:
-            space = cls(counts)
-            space.mesh = getattr(run, "mesh", None)
-            return space
-        masks = {name: _read_gifti(i)[0] > 0 for name, i in _by_structure(mask).items()}
-        found = {name: len(inside) for name, inside in masks.items()}
-        if list(found.items()) != list(counts.items()):
-            raise StudyError(
-                f"The run has the vertices {counts}, the mask {found}. Give a mask of "
-                "the same surface for each structure, in the same order."
-            )
+        masks: dict[str, Any] = dict(counts)
+        if mask is not None:
+            masks = {
+                name: _read_gifti(i)[0] > 0 for name, i in _by_structure(mask).items()
+            }
+            found = {name: len(inside) for name, inside in masks.items()}
+            if list(found.items()) != list(counts.items()):
+                raise StudyError(
+                    f"The run has the vertices {counts}, the mask {found}. Give a mask "
+                    "of the same surface for each structure, in the same order."
+                )
         space = cls(masks)
         space.mesh = getattr(run, "mesh", None)
-        return space
-
-    @classmethod
-    def from_masker(cls, masker: Any) -> "SurfaceSpace":
-        """Take the vertices inside the mask of a fitted SurfaceMasker of nilearn."""
-        space = cls.from_run(masker.mask_img_, masker.mask_img_)
-        space.masker = masker
         return space
 
     def header(self, run: SurfaceRun) -> RunHeader:
@@ -346,6 +334,10 @@ class SurfaceSpace(ImageSpace):
             return SurfaceImage(self.mesh, parts)
         return next(iter(images.values())) if len(images) == 1 else images
 
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {name: len(mask) for name, mask in self.masks.items()}
+
     def place_labels(self) -> tuple[str, list[str | None], str] | None:
         """Return the patch of each vertex on fsaverage's spheres, else None.
 
@@ -366,13 +358,11 @@ class SurfaceSpace(ImageSpace):
         """Return the structure and number of each vertex."""
         masks = self.masks.items()
         names = [f"{name}-{v}" for name, mask in masks for v in np.flatnonzero(mask)]
-        sizes = {name: len(mask) for name, mask in masks}
-        return f"meshes of {sizes} vertices", names, "vertices of one mesh"
+        return f"meshes of {self._sizes} vertices", names, "vertices of one mesh"
 
     def labels_of(self, atlas: Any) -> NDArray[Any]:
         """Return the parcel of each vertex in an atlas; None for none."""
-        sizes = {name: len(mask) for name, mask in self.masks.items()}
-        whole = labels_on_surface(atlas, sizes)
+        whole = labels_on_surface(atlas, self._sizes)
         return np.concatenate([whole[name][mask] for name, mask in self.masks.items()])
 
     def parts(self, mesh: Any = "auto") -> list[Part]:
@@ -382,8 +372,7 @@ class SurfaceSpace(ImageSpace):
             vertices = np.flatnonzero(mask)
             of_part[name] = np.arange(start, start + vertices.size), vertices
             start += vertices.size
-        sizes = {name: len(mask) for name, mask in self.masks.items()}
-        return _surface_parts(of_part, sizes, mesh)
+        return _surface_parts(of_part, self._sizes, mesh)
 
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -17,12 +18,13 @@ from brainweave._core.validation import check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.piecewise.piecewise import (
-    PER_SUBJECT,
     Columns,
     Fits,
     MapSettings,
     Pieces,
     PiecewiseAligner,
+    given_per_subject,
+    once_per_space,
     places_per_subject,
     take_maps,
 )
@@ -251,7 +253,7 @@ class Parcelwise(PiecewiseAligner):
         """
         check_is_fitted(self, "maps_")
         given = self.parcels if parcels is None else parcels
-        if parcels is None and PER_SUBJECT["parcels"](given):
+        if parcels is None and given_per_subject("parcels", given):
             raise InputError(
                 "The parcels differ from subject to subject: pass those of the new "
                 "one, fit_new_subject(X, parcels=...)."
@@ -291,16 +293,8 @@ def parcel_labels(
             "an atlas: an image, a file, or a name such as 'schaefer-400'; got None."
         )
     if is_atlas(parcels):
-        labels: list[Labels] = []
-        for i, space in enumerate(spaces):
-            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
-            labels.append(
-                labels[same[0]] if same else labels_at(parcels, space, f"X[{i}]")
-            )
-        return labels
-    return places_per_subject(
-        "parcels", parcels, n_voxels, "one label", ndim=1, owner=owner
-    )
+        return once_per_space(partial(labels_at, parcels), spaces)
+    return places_per_subject("parcels", parcels, n_voxels, "one label", owner=owner)
 
 
 def columns_of_parcels(labels: Labels, names: Sequence[Any]) -> list[Columns]:

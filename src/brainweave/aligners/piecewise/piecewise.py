@@ -3,7 +3,7 @@
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
@@ -55,23 +55,26 @@ NOT_FOR_NEW_SUBJECTS = (
 )
 
 
-def _depth(value: Any) -> int:
-    if isinstance(value, (list, tuple)):
-        return 1 + (_depth(value[0]) if value else 0)
-    return int(getattr(value, "ndim", 0))
+# places of voxels, and the dimensions of what is given for one subject
+PER_SUBJECT = {"parcels": 1, "neighborhoods": 2, "coordinates": 2}
 
 
-def _is_per_subject(value: Any, *, depth: int) -> bool:
-    """Whether a value is a list of things that have as many dimensions as depth."""
-    return isinstance(value, (list, tuple)) and _depth(value) > depth
+def given_per_subject(name: str, value: Any) -> bool:
+    """Return whether places of voxels are given as a list with an entry per subject."""
+    depth, first = 0, value
+    while isinstance(first, list | tuple):
+        depth, first = depth + 1, first[0] if first else None
+    depth += getattr(first, "ndim", 0)
+    return isinstance(value, list | tuple) and depth > PER_SUBJECT[name]
 
 
-# places of voxels, and whether they are given subject by subject
-PER_SUBJECT: dict[str, Callable[[Any], bool]] = {
-    "parcels": partial(_is_per_subject, depth=1),
-    "neighborhoods": partial(_is_per_subject, depth=2),
-    "coordinates": partial(_is_per_subject, depth=2),
-}
+def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> list[Any]:
+    """Return what is found for each subject; equal spaces are asked once, and share."""
+    found: dict[Any, Any] = {}
+    for i, space in enumerate(spaces):
+        if space not in found:
+            found[space] = find(space, f"X[{i}]")
+    return [found[space] for space in spaces]
 
 
 def places_per_subject(
@@ -80,16 +83,15 @@ def places_per_subject(
     n_voxels: list[int],
     what: str,
     *,
-    ndim: int,
     owner: str,
     dtype: Any = None,
 ) -> list[NDArray[Any]]:
     """Return an array with a row per voxel for each subject, given once or for each."""
-    given = given if PER_SUBJECT[name](given) else np.asarray(given, dtype)
+    given = given if given_per_subject(name, given) else np.asarray(given, dtype)
     listed = one_per_subject(name, given, len(n_voxels), owner=owner)
     arrays = [np.asarray(own, dtype) for own in listed]
     for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
-        if array.ndim != ndim or len(array) != v:
+        if array.ndim != PER_SUBJECT[name] or len(array) != v:
             raise InputError(
                 f"{name} of {owner} must have {what} for each of the {v} voxels of "
                 f"X[{i}]; got shape {array.shape}."

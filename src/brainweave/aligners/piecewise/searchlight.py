@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +24,14 @@ from brainweave._core.validation import (
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
 from brainweave.aligners.piecewise.piecewise import (
-    PER_SUBJECT,
     Columns,
     Fits,
     MapSettings,
     Pieces,
     PiecewiseAligner,
     Positions,
+    given_per_subject,
+    once_per_space,
     places_per_subject,
     take_maps,
 )
@@ -285,9 +287,7 @@ class Searchlight(PiecewiseAligner):
             radius = check_number("radius", self.radius, "(0, inf)", owner=owner)
             layouts = self._layouts(self.coordinates, n_voxels, spaces)
             centers = self._choose_centers(layouts[ref], n_voxels[ref], radius)
-            at = np.concatenate([part.positions for part in layouts[ref]])
-            order = np.concatenate([part.columns for part in layouts[ref]])
-            self.centers_ = at[np.argsort(order)][centers]
+            self.centers_ = positions_of(layouts[ref])[centers]
             self.center_voxels_ = centers
             found = {
                 key: neighborhoods_around(parts, layouts[ref], centers, radius)
@@ -303,18 +303,13 @@ class Searchlight(PiecewiseAligner):
     ) -> list[list[Part]]:
         """Return where each subject's voxels lie; equal spaces share a list."""
         if coordinates is not None:
-            how: Any = {"ndim": 2, "owner": self._owner, "dtype": float}
             given = "coordinates", coordinates, n_voxels, "a row"
-            listed = places_per_subject(*given, **how)
+            listed = places_per_subject(*given, owner=self._owner, dtype=float)
             known = {id(at): [Part("volume", np.arange(len(at)), at)] for at in listed}
             return [known[id(at)] for at in listed]
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of images."
-        found: list[list[Part]] = []
-        for i, space in enumerate(spaces):
-            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
-            own = found[same[0]] if same else None
-            found.append(own or parts_of(space, f"X[{i}]", self.mesh, remedy=remedy))
-        return found
+        find = partial(parts_of, mesh=self.mesh, remedy=remedy)
+        return once_per_space(find, spaces)
 
     def _choose_centers(self, parts: list[Part], n: int, radius: float) -> Columns:
         """Return the voxels of the reference that are centres."""
@@ -444,6 +439,12 @@ class Searchlight(PiecewiseAligner):
             yield "has other centers than neighborhoods"
 
 
+def positions_of(parts: Sequence[Part]) -> Positions:
+    """Return the positions of all voxels of a subject, in their order."""
+    order = np.concatenate([part.columns for part in parts])
+    return np.concatenate([part.positions for part in parts])[np.argsort(order)]
+
+
 def neighborhoods_within(
     coordinates: Positions, centers: Positions, radius: float
 ) -> list[Columns]:
@@ -513,7 +514,7 @@ def given_neighborhoods(
         return [np.unique(check_indices(*part, v, what="voxel")) for part in named]
 
     n = len(n_voxels)
-    if not PER_SUBJECT["neighborhoods"](given):
+    if not given_per_subject("neighborhoods", given):
         if len(set(n_voxels)) > 1:
             raise InputError(
                 f"The subjects have {n_voxels} voxels, but one list of neighborhoods. "

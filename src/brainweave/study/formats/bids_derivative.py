@@ -175,14 +175,6 @@ class Derivative:
         """Write the JSON file beside a file."""
         write_text(path.with_suffix(".json"), _json(content))
 
-    def sources(self, id: str) -> list[str]:
-        """Return the BIDS URI of a subject of the source dataset."""
-        return [f"bids:source:sub-{id}"]
-
-    def uri(self, path: Path) -> str:
-        """Return the BIDS URI of a file of the derivative."""
-        return f"bids::{path.relative_to(self.root).as_posix()}"
-
 
 def name_entities(**values: str | None) -> str:
     """Return entities as they are in file names; native is a space without one."""
@@ -218,11 +210,6 @@ def _cell(value: Any) -> str:
     """Return a value as a cell of a BIDS table."""
     text = "" if value is None else " ".join(str(value).split())
     return text or "n/a"
-
-
-def with_method(entities: str, method: str) -> str:
-    """Add the method that made a file to the entities of its name."""
-    return f"{entities}_desc-{''.join(c for c in method if c.isalnum())}"
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -204,7 +204,10 @@ def load_gifti(
     def space_of(_: str, images: list[ImageLike]) -> SurfaceSpace:
         if masker is None:
             return SurfaceSpace.from_run(images[0], mask)
-        return SurfaceSpace.from_masker(_fitted(masker, images))
+        inside = _fitted(masker, images).mask_img_
+        space = SurfaceSpace.from_run(inside, inside)
+        space.masker = masker
+        return space
 
     known: Any = "all vertices" if mask is None else mask
     if masker is not None:
