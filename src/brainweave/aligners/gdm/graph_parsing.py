@@ -172,8 +172,8 @@ def _named_graph(
     if labels is None and np.bincount(known, minlength=1).max() < 2:
         raise InputError(
             "No two samples have the same id, so nothing ties the subjects: X[0] "
-            f"begins with {list(ids[0])[:2]}, X[1] with {list(ids[1])[:2]}. Give the same "
-            "moment the same id, in the same unit, rounded; film_clock puts films that "
+            f"begins with {list(ids[0])[:2]}, X[1] with {list(ids[1])[:2]}. Give the "
+            "same moment the same id, in one unit, rounded; film_clock puts films that "
             "were scanned at other times on one clock."
         )
     return (time if labels is None else label_graph(labels, **of_labels) + time), by_row
