@@ -440,7 +440,7 @@ def test_of_noise_all_that_the_graph_informs_is_kept_with_a_warning(rng):
     X = [rng.normal(size=(48, 60)) for _ in y]
     with pytest.warns(AlignmentWarning, match="keeps 3, since their number"):
         assert GDM().fit(X, y).n_components_ == 3
-    with pytest.warns(AlignmentWarning, match="keeps 10, since nothing tells"):
+    with pytest.warns(AlignmentWarning, match="keeps 10, since their number"):
         assert GDM(graph="time").fit(X).n_components_ == 10
 
 

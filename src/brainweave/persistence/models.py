@@ -79,6 +79,8 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
 
 def _find_aligner(name: Any) -> type[BaseAligner] | None:
     """Return the aligner of that name, ours or registered; None if there is none."""
+    if not isinstance(name, str):
+        return None
     if name in brainweave.__all__:  # imported when a file names one
         found = getattr(brainweave, name)
         is_aligner = isinstance(found, type) and issubclass(found, BaseAligner)
@@ -88,7 +90,7 @@ def _find_aligner(name: Any) -> type[BaseAligner] | None:
         for point in plugins().values():
             if point.attr == name:
                 return load_plugin(point)
-    return _REGISTERED.get(str(name))
+    return _REGISTERED.get(name)
 
 
 def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
