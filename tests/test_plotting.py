@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_hex
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, PaperGDM
+from brainweave import GDM, PaperGDM, compare_methods
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
     palette,
@@ -22,6 +22,7 @@ from brainweave.plotting import (
     plot_shared_space,
 )
 from brainweave.plotting.model import fits_glass_brain
+from brainweave.plotting.results import list_results
 from brainweave.plotting.style import UNLABELLED, clean_text
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
@@ -289,3 +290,9 @@ def test_figures_are_those_of_pyplot_or_go_where_they_are_told(fitted):
     assert plot_sequences([["a", "b"]], axes=left) is left
     assert plot_accuracy(FakeResult(np.array([0.5])), axes=right) is right
     assert len(plt.get_fignums()) == 2
+
+
+def test_a_comparison_is_drawn_as_its_results_are(rng):
+    X = [rng.normal(size=(40, 8)) for _ in range(3)]
+    found = compare_methods(X, {"one": PaperGDM(2, graph="time")}, window=3)
+    assert [scored.name for scored in list_results(found)] == list(found.results)

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from brainweave import GDM, PaperGDM, label_graph
 from brainweave._core.exceptions import (
+    AlignmentWarning,
     InputError,
     LabelWarning,
     SeparateSubjectsWarning,
@@ -267,3 +268,21 @@ def test_settings_of_the_first_subject_serve_a_new_one():
     ((kernel, energy),) = model.basis_settings(None)
     assert (kernel.name, energy) == ("gaussian", 0.5)
     assert [e for _, e in model.basis_settings(2)] == [0.5, 0.9]
+
+
+def test_ids_that_nobody_shares(rng):
+    X = [rng.normal(size=(20, 6)) for _ in range(3)]
+    clocks = [2.0 * np.arange(20) + 0.3 * i for i in range(3)]
+    with pytest.raises(
+        InputError, match=r"No two samples have the same id.*film_clock"
+    ):
+        GDM(graph="time").fit(X, clocks)
+
+
+def test_a_number_of_components_that_cannot_be_tested(rng):
+    story = rng.normal(size=(60, 5))
+    X = [story @ rng.normal(size=(5, 20)) + rng.normal(size=(60, 20)) for _ in "abc"]
+    clock = np.arange(60)
+    with pytest.warns(AlignmentWarning, match=r"keeps 10 of .*same units"):
+        model = GDM(graph="time").fit(X, [1000 * clock, clock, clock])
+    assert model.transform(X)[0].shape[1] == 10

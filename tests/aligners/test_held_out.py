@@ -37,7 +37,7 @@ def test_samples_without_a_group_follow_the_one_before():
     half, _ = halves_of([codes] * 2, None)
     assert as_flags(half) == "00001111"[:4] + "1" * 4
     none = np.full(4, NO_GROUP)
-    assert as_flags(halves_of([none, none], None)[0]) == "0000"
+    assert as_flags(halves_of([none, none], None)[0]) == "0011"
 
 
 def test_the_scan_is_cut_between_blocks_where_most_have_their_like_on_both_sides():

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 import brainweave as bw
@@ -173,3 +174,10 @@ def test_patterns_are_the_regression_of_the_voxels_on_the_features(rng, kind):
     np.testing.assert_allclose(own.aligning_features(), Z @ Z.T @ mixing, atol=1e-9)
     expected = np.linalg.lstsq(own.aligning_features(), Z, rcond=1e-9)[0]
     np.testing.assert_allclose(own.patterns, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_maps_take_a_subject_as_they_take_samples(data):
+    X, _ = data
+    new = bw.DetSRM(3).fit(X[:2]).fit_new_subject(bw.Subject("03", X[2]))
+    assert_array_equal(new.transform(bw.Subject("03", X[2])), new.transform(X[2]))
+    assert new.took_part(bw.Subject("03", X[2])).all()

@@ -1,10 +1,12 @@
 """What the choice of ridges and the shared map promise, seen from outside."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, InputError
+from brainweave import GDM, InputError, SeparateSubjectsWarning, alignment_check
 from brainweave.aligners.gdm import gdm as default
 from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import LeadingGroups, solve_shrinkage
@@ -229,3 +231,21 @@ def test_an_earlier_fit_does_not_tell_where_ridges_are_sought(rng):
     assert twice.shrinkage_ == once.shrinkage_
     assert twice._first_ridges is None
     assert_allclose(twice.transform(X)[0], once.transform(X)[0], atol=1e-12)
+
+
+def test_one_who_is_tied_by_places_alone_does_not_hinder_the_choice(rng):
+    signal = rng.normal(size=(80, 5)) @ rng.normal(size=(5, 30))
+    X = [signal + rng.normal(size=signal.shape) for _ in range(4)]
+    seen = np.arange(80)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SeparateSubjectsWarning)
+        model = GDM(graph="time").fit(X, [seen, seen, seen, seen + 500])
+    features = model.transform(X)
+    assert features[0].shape == (80, 5)
+    assert alignment_check(model).worked
+    linked = [f.std(axis=0) for f in features[:3]]
+    mu = model.eigenvalues_
+    assert_allclose(np.sqrt(np.mean(np.square(linked), axis=0)), mu / mu[0], rtol=0.02)
+    for k in range(5):
+        assert np.corrcoef(features[0][:, k], features[3][:, k])[0, 1] > 0.8

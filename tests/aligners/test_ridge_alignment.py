@@ -135,3 +135,11 @@ def test_a_model_file_maps_alike(tmp_path):
             assert_allclose(a, b, atol=1e-10)
         a, b = (m.fit_new_subject(X[0]).transform(X[0]) for m in (loaded, model))
         assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("aligner", [bw.RidgeAlignment(3), bw.ProMises(3)])
+def test_places_are_said_to_be_where_voxels_correspond(aligner, tmp_path):
+    model = aligner.fit(study())
+    bw.save(model, tmp_path / "m.safetensors")
+    for place in (model.place_, bw.load(tmp_path / "m.safetensors").place_):
+        assert str(place).startswith("Voxels correspond by 25 places (equal columns)")

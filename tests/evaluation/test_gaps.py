@@ -45,25 +45,28 @@ def literal_matching(shared, ids, window, enough):
             for t in range(n)
             if any(t in d for d in rest)
         }
-        hits = []
+        hits, guesses, wrong = [], [], []
         for s in range(n - window + 1):
-            found = {}
+            everywhere = {}
             for t in range(n - window + 1):
-                if t != s and abs(t - s) < window:
-                    continue
                 both = [o for o in range(window) if s + o in own and t + o in others]
                 if len(both) >= enough * window:
                     a = np.concatenate([own[s + o] for o in both])
                     b = np.concatenate([others[t + o] for o in both])
-                    found[t] = np.corrcoef(a, b)[0, 1]
-            if s in found and len(found) > 1:
-                hits.append(max(found, key=found.get) == s)
-                chances.append((i, 1 / len(found)))
+                    everywhere[t] = np.corrcoef(a, b)[0, 1]
+
+            def wins(right, known=everywhere):
+                rivals = [r for t, r in known.items() if abs(t - right) >= window]
+                return known[right] > max(rivals, default=-1)
+
+            far = [t for t in everywhere if abs(t - s) >= window]
+            if s in everywhere and far:
+                hits.append(wins(s))
+                guesses.append(1 / (1 + len(far)))
+                wrong += [wins(t) for t in far]
         scores.append(np.mean(hits))
-    chance = np.mean(
-        [np.mean([c for j, c in chances if j == i]) for i in range(len(at))]
-    )
-    return np.array(scores), chance
+        chances.append(np.mean(np.maximum(guesses, np.mean(wrong))))
+    return np.array(scores), np.mean(chances)
 
 
 @pytest.mark.parametrize(("window", "enough"), [(5, 0.5), (4, 1.0), (6, 0.3)])

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.signal import lfilter
 
 from brainweave import (
     inter_subject_correlation,
@@ -12,6 +13,7 @@ from brainweave import (
     time_segment_matching,
 )
 from brainweave._core.exceptions import InputError
+from brainweave.evaluation.metrics import segment_hits
 
 
 def locked(rng, n_subjects=3, n_samples=40, k=4, noise=1.0):
@@ -81,6 +83,33 @@ def test_chance_counts_the_segments_that_do_not_overlap():
     shared = [np.eye(9)] * 2
     found = time_segment_matching(shared, window=3, step=3)
     assert_allclose(found.chance, 1 / 3, rtol=1e-12)
+
+
+def test_chance_is_higher_in_slow_noise(rng):
+    def slow():
+        return lfilter([1], [1, -0.9], rng.normal(size=(200, 5)), axis=0)
+
+    found = [time_segment_matching([slow() for _ in range(4)]) for _ in range(8)]
+    hits, chance = (np.mean([getattr(f, n) for f in found]) for n in ("mean", "chance"))
+    assert chance > 3 / 175
+    assert 0.5 < hits / chance < 1.5
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_wrong_segments_win_as_often_as_a_plain_count_says(rng, step):
+    own, others = np.cumsum(rng.normal(size=(2, 60, 2)), axis=1)
+    starts = range(0, 56, step)
+    r = [[np.corrcoef(own[t:t+5].ravel(), others[u:u+5].ravel())[0, 1]
+          for u in starts] for t in starts]  # fmt: skip
+    wins = [
+        r[i][j] > max(r[i][k] for k, s in enumerate(starts) if abs(s - u) >= 5)
+        for i, t in enumerate(starts)
+        for j, u in enumerate(starts)
+        if abs(t - u) >= 5
+    ]
+    films = np.zeros(60, dtype=int)
+    _, chance = segment_hits(own, others, window=5, step=step, films=films)
+    assert_allclose(chance.min(), np.mean(wins), rtol=1e-9)
 
 
 def test_a_constant_subject_matches_nothing(rng):

@@ -268,3 +268,12 @@ def test_a_column_of_a_table_holds_the_moments(tmp_path):
     assert study["02"].labels is None
     kept = match_samples(study, [s.stimuli for s in study], "intersect").kept
     assert [rows.tolist() for rows in kept] == [[2, 3, 4, 5], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("row", [{"start": -10}, {"duration": 0}])
+def test_a_film_starts_at_zero_or_later_and_lasts(rng, row):
+    X = rng.normal(size=(5, 3))
+    study = Study([Subject(id, X, onsets=2.0 * np.arange(5)) for id in "ab"])
+    table = pd.DataFrame([{"run": 1, "film": "F"} | row])
+    with pytest.raises(InputError, match="row 1 has start"):
+        film_clock(study, table)

@@ -196,6 +196,8 @@ def check_shape(X: Any, name: str) -> tuple[int, int]:
 
 def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any:
     """Return samples of a subject as a 2-D array that has as many voxels as its map."""
+    if callable(getattr(Z, "data", None)):  # a Subject
+        Z = Z.data()
     if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
         Z = as_samples(Z, name)
     check_numbers(Z, name)

@@ -61,7 +61,7 @@ class ProMises(Iterative, InPlaces):
         Its dimensions in places.
     shared_response_ : ndarray of shape (n_samples, K)
         Its leading dimensions.
-    place_ : Placement
+    place_ : Correspondence
         In what the voxels of subjects correspond: equal voxels, or a common space.
     objective_history_, n_iter_, converged_
         As in :class:`DetSRM`.

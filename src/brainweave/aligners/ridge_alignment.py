@@ -58,7 +58,7 @@ class RidgeAlignment(InPlaces):
         The template on its axes, which subjects who join later predict.
     shrinkage_ : float
         The ridge that was used.
-    place_ : Placement
+    place_ : Correspondence
         In what the voxels of subjects correspond.
 
     Notes

@@ -218,11 +218,23 @@ class FromRandomStart(Iterative):
         return np.asarray(rng.normal(size=(n_samples, k)))
 
 
+class Correspondence(Placement):
+    """The places by which voxels of different subjects correspond."""
+
+    _stored: ClassVar[dict[str, Any]] = {}
+
+    def __str__(self) -> str:
+        return (
+            f"Voxels correspond by {self.n_places} places ({self.what}); there is no "
+            "map that all subjects share. GDM has one where subjects lie in one space."
+        )
+
+
 class InPlaces(TimeLocked):
     """Base of those that know which voxels of different subjects correspond."""
 
     _from_grams = False
-    _stored: ClassVar[dict[str, Any]] = {"place_?": Placement}
+    _stored: ClassVar[dict[str, Any]] = {"place_?": Correspondence}
 
     def _in_places(self, bases: list[SubjectBasis]) -> list[Matrix]:
         """Return the samples of each subject in the places that all have."""
@@ -237,7 +249,9 @@ class InPlaces(TimeLocked):
                 "SRM or GDM."
             )
         names, frame = found.names, str(found.frame or "")
-        self.place_ = Placement(None, found.n_places, found.what, None, names, frame)
+        self.place_ = Correspondence(
+            None, found.n_places, found.what, None, names, frame
+        )
         return [b.in_places(m) for b, m in zip(bases, found.matrices, strict=True)]
 
 

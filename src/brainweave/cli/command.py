@@ -149,7 +149,8 @@ Dask = Annotated[str | None, how(DASK, metavar="SCHEDULER")]
 METHODS = (
     "gdm, paper-gdm (as published), gdmcv (chooses its settings inside the aligning "
     "samples), hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
-    "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none."
+    "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm, gcca, promises, "
+    "ridge, none, or one of another package, such as fmralign:ot."
 )
 PARAM = (
     "Any other parameter, NAME=VALUE, such as shrinkage=0.1, energy=0.8 (paper-gdm) or "

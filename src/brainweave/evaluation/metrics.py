@@ -76,7 +76,9 @@ def time_segment_matching(
     A segment is matched if it correlates, over its features and samples, more with the
     average of the other subjects over the same segment than with their average over any
     segment that does not overlap it. Of subjects who missed parts, what both saw is
-    compared; chance then holds for the segments that count.
+    compared; chance then holds for the segments that count. Chance is one of the
+    segments that compete or, if that is more, the share of wrong segments that win over
+    all that do not overlap with them: in slow noise several times as much.
 
     Parameters
     ----------
@@ -180,7 +182,26 @@ def segment_hits(
     # a segment without variation correlates with nothing, so it is not matched
     hits = np.diag(correlation) > np.maximum(best, -1)
     chance = 1 / (1 + comparable.sum(axis=1))
+    if counts.any():
+        found = np.where(both, correlation, -np.inf)[counts]
+        chance = np.maximum(chance, _wrong_hits(found, comparable[counts], overlap))
     return tuple(np.where(counts, x, np.nan) for x in (hits, chance))  # type: ignore[return-value]
+
+
+def _wrong_hits(found: Matrix, comparable: Any, overlap: Any) -> float:
+    """Return how often a wrong segment wins over all that do not overlap with it.
+
+    That is chance in slow noise, where a segment wins more often than one of so many:
+    its neighbours, which are like it, are no rivals.
+    """
+    n, near = len(overlap), int(overlap[0].sum())
+    edge = np.full((len(found), near), -np.inf)
+    before = np.c_[edge, np.maximum.accumulate(found, axis=1)][:, :n]
+    after = np.c_[np.maximum.accumulate(found[:, ::-1], axis=1)[:, ::-1], edge][
+        :, near:
+    ]
+    wins = found > np.maximum(np.maximum(before, after), -1)
+    return float(wins[comparable].mean())
 
 
 def _segment_correlations(

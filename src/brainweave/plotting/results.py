@@ -213,9 +213,10 @@ def method_label(method: str) -> str:
 
 
 def list_results(results: Any) -> list[Scored]:
-    """Name one result, a list of results, or a mapping of names to results."""
+    """Name one result, a list or a mapping of results, or those of a comparison."""
     if results is None:
         return []
+    results = getattr(results, "results", results)  # of a Comparison
     if isinstance(results, Mapping):
         return [Scored(str(name), result) for name, result in results.items()]
     single = hasattr(results, "scores") or not isinstance(results, Iterable)

@@ -163,6 +163,12 @@ def _film_rows(study: Study, films: Any) -> list[dict[str, Any]]:
                     f"{where}: {column} of row {number} is {cells[column]!r}, not a "
                     "number of seconds."
                 ) from None
+        if row["start"] < 0 or not row["duration"] > 0:
+            raise InputError(
+                f"{where}: row {number} has start {row['start']:g} and duration "
+                f"{row['duration']:g}; a film starts at 0 or later, and lasts. If it "
+                f"began {abs(row['start']):g} seconds into the run, that is its onset."
+            )
         rows.append(row)
     return sorted(rows, key=lambda row: float(row["onset"]))
 

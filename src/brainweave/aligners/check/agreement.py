@@ -72,9 +72,15 @@ def permutation_test(
 
     With `by_share`, until too many of all components would be false.
     """
+    # who is tied to the others by places alone has no groups to be compared by
+    each = zip(*(fold.codes for fold in folds), strict=True)
+    tied = [i for i, codes in enumerate(each) if any(map(len, codes))]
+    folds = [fold.of(tied) for fold in folds]
     for fold in folds:
         pairs = combinations([set(c.tolist()) for c in fold.codes], 2)
-        if min(map(len, fold.codes)) < 2 or all(len(a & b) < 2 for a, b in pairs):
+        if min(map(len, fold.codes), default=0) < 2 or all(
+            len(a & b) < 2 for a, b in pairs
+        ):
             raise InputError(
                 "subjects share too few groups of samples once half are held out."
             )

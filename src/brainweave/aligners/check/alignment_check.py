@@ -288,7 +288,14 @@ def count_holding(
         )
     except BrainweaveError as error:
         aligner.__dict__["_check"] = AlignmentCheck(str(error))
-        return k
+        if k > PAPERS_COMPONENTS:
+            warn_user(
+                f"n_components='auto' keeps {PAPERS_COMPONENTS} of {k} components: how "
+                f"many subjects share could not be tested. {error} Check the ids of "
+                "the samples (same units, nothing repeated) or give n_components.",
+                AlignmentWarning,
+            )
+        return min(k, PAPERS_COMPONENTS)
     if not check.worked:
         # a subject who joins later needs as many dimensions as there are components
         most = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]

@@ -48,6 +48,11 @@ class Fold(NamedTuple):
     n_groups: int
     template: Matrix  # of each group and component, the mean of those that aligned
 
+    def of(self, subjects: list[int]) -> "Fold":
+        """Return the samples of some of the subjects."""
+        each = zip(self._fields[:4], self[:4], strict=True)
+        return self._replace(**{k: [own[i] for i in subjects] for k, own in each})
+
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
     """Divide the samples of every subject into two halves, True being the second.
@@ -56,7 +61,8 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
     line is cut: for groups that no subject has twice, as time points, in the middle of
     the scan; for others, as categories, between two blocks of
     every subject, so that as many samples as possible have one of their own group on
-    the other side. Samples without a group join the half of the sample before them.
+    the other side. Samples without a group join the half of the sample before them;
+    where none has one, half of them each.
     """
     n_groups = max(int(c.max(initial=-1)) for c in codes) + 1
     counts = [np.bincount(c[c != NO_GROUP], minlength=n_groups) for c in codes]
@@ -72,6 +78,8 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
         else:
             repeated = known[~alone[known]]
             cut = _cut(groups, repeated) if repeated.size else groups.size
+            if not known.size:  # tied by places alone
+                cut = groups.size // 2
             half = np.arange(groups.size) >= cut
         half[alone] = in_second[groups[alone]]
         if by_run is None and known.size:

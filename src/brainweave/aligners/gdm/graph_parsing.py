@@ -17,6 +17,7 @@ from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_option
 from brainweave.graphs.builders import (
     BALANCES,
+    NO_GROUP,
     Graph,
     label_graph,
     matrix_graph,
@@ -167,6 +168,14 @@ def _named_graph(
             )
         ids = [range(n) for n in lengths]
     time = time_graph(ids, balance=weights[1])
+    known = time.groups[0].codes[time.groups[0].codes != NO_GROUP]
+    if labels is None and np.bincount(known, minlength=1).max() < 2:
+        raise InputError(
+            "No two samples have the same id, so nothing ties the subjects: X[0] "
+            f"begins with {list(ids[0])[:2]}, X[1] with {list(ids[1])[:2]}. Give the "
+            "same moment the same id, in one unit, rounded; film_clock puts films that "
+            "were scanned at other times on one clock."
+        )
     return (time if labels is None else label_graph(labels, **of_labels) + time), by_row
 
 

@@ -216,6 +216,8 @@ def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
     as small as it is beside the others. Samples without edges do not count.
     """
     linked = target.any(axis=1)
+    if not linked.any():
+        return 1.0
     sizes = [
         float(np.linalg.norm(_spread(of, linked) * mu))
         for of in (target - target.mean(axis=0), features)
@@ -234,6 +236,7 @@ def common_scale(
     squares = [
         (amplitude(f, t, mu) * _spread(f, t.any(axis=1))) ** 2
         for f, t in zip(features, targets, strict=True)
+        if t.any()
     ]
     found = np.sqrt(np.mean(squares, axis=0))
     return np.asarray(spread / np.where(found > 0, found, 1.0))

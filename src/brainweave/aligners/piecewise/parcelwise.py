@@ -216,7 +216,10 @@ class Parcelwise(PiecewiseAligner):
         found = {label for part in labels for label in part.tolist()}
         names = sort_labels(filter(_named, found))
         if not names:
-            raise InputError("All voxels are background (label 0); there is no parcel.")
+            raise InputError(
+                "All voxels are background (label 0); there is no parcel. Is the atlas "
+                "in the space of the images?"
+            )
         return Pieces(names, [columns_of_parcels(part, names) for part in labels])
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
