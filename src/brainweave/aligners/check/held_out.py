@@ -50,8 +50,9 @@ class Fold(NamedTuple):
 
     def of(self, subjects: list[int]) -> "Fold":
         """Return the samples of some of the subjects."""
-        each = zip(self._fields[:4], self[:4], strict=True)
-        return self._replace(**{k: [own[i] for i in subjects] for k, own in each})
+        lists: Any = zip(self._fields[:4], self[:4], strict=True)
+        chosen: Any = {k: [own[i] for i in subjects] for k, own in lists}
+        return self._replace(**chosen)
 
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
