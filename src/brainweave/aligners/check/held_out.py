@@ -50,8 +50,12 @@ class Fold(NamedTuple):
 
     def of(self, subjects: list[int]) -> "Fold":
         """Return the samples of some of the subjects."""
-        each = zip(self._fields[:4], self[:4], strict=True)
-        return self._replace(**{k: [own[i] for i in subjects] for k, own in each})
+        return self._replace(
+            rows=[self.rows[i] for i in subjects],
+            features=[self.features[i] for i in subjects],
+            codes=[self.codes[i] for i in subjects],
+            stretches=[self.stretches[i] for i in subjects],
+        )
 
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
