@@ -125,7 +125,8 @@ def test_a_story_is_matched_between_real_subjects(real_data):
     result = between_subject_matching(
         PaperGDM(10, graph="time", energy=0.7), study, window=10
     )
-    assert result.mean > 9 * result.chance
+    assert result.mean > 10 * 0.0081  # a guess among segments that do not overlap
+    assert result.mean > 5 * result.chance  # which is more for slow responses
     assert np.isfinite(result.scores).all()
 
 

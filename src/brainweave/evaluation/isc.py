@@ -215,7 +215,8 @@ def isc_test(
     Notes
     -----
     Sign flips are exact for noise that is symmetric about zero, whatever its course
-    over time. Flipping signs of the correlations themselves would not be: those of a
+    over time; phases and shifts take courses that all have, such as a drift, for
+    agreement. Flipping signs of the correlations themselves would not be: those of a
     subject with the average of the others depend on each other. If features are voxels,
     ``subject.space.to_image(test.statistic)`` is a map of the brain.
 

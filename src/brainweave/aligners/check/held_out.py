@@ -50,9 +50,12 @@ class Fold(NamedTuple):
 
     def of(self, subjects: list[int]) -> "Fold":
         """Return the samples of some of the subjects."""
-        lists: Any = zip(self._fields[:4], self[:4], strict=True)
-        chosen: Any = {k: [own[i] for i in subjects] for k, own in lists}
-        return self._replace(**chosen)
+        return self._replace(
+            rows=[self.rows[i] for i in subjects],
+            features=[self.features[i] for i in subjects],
+            codes=[self.codes[i] for i in subjects],
+            stretches=[self.stretches[i] for i in subjects],
+        )
 
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
