@@ -255,7 +255,8 @@ def test_a_phone_needs_no_sideways_scrolling(visit):
 def test_without_scripts_everything_is_still_seen(visit):
     one = visit(java_script_enabled=False)
     assert one.visible_dots() == 72
-    assert one.page.locator("figure svg").count() >= 4
+    for drawn in ("sequences", "shared-space", "confusion"):
+        assert one.page.locator(f"#{drawn} svg").first.is_visible()
     assert one.page.locator("#accuracy .acc-row").count() == 2
 
 
@@ -346,4 +347,5 @@ def test_pictures_are_taken_of_a_report(browser, brain_report, tmp_path, monkeyp
     tool.take(browser, "brains", brain_report)
     shots = {f"brains-{w}-{t}.png" for w in (1280, 390) for t in ("light", "dark")}
     assert {p.name for p in tmp_path.iterdir()} >= {*shots, "brains.pdf"}
-    assert set(tool.REPORTS) == {"demo", "noise", "bids", "categories", "raider"}
+    kinds = {"demo", "noise", "bids", "categories", "film", "raider"}
+    assert set(tool.REPORTS) == kinds
