@@ -14,7 +14,7 @@ from brainweave import (
     split_study,
     time_segment_matching,
 )
-from brainweave._core.exceptions import SeparateSubjectsWarning
+from brainweave._core.exceptions import SeparateSubjectsWarning, StudyError
 from brainweave.evaluation.evaluate import align_folds
 
 
@@ -152,11 +152,12 @@ def test_places_can_be_those_of_an_atlas(brains, tmp_path):
 def test_an_atlas_needs_to_know_where_voxels_are(brains):
     X = [s.data() for s in film(brains, "a")]
     y = [np.arange(80)] * 5
-    gdm = GDM(2, graph="time", place=atlas_of(brains))
-    with pytest.raises(InputError, match="X\\[0\\] does not know where its voxels are"):
-        gdm.fit(X, y)
-    with pytest.raises(InputError, match=r"load a file by nibabel.load.*got 'a.nii'"):
-        GDM(2, graph="time", place="a.nii").fit(X, y)
+    for place in (atlas_of(brains), "a.nii"):
+        gdm = GDM(2, graph="time", place=place)
+        with pytest.raises(InputError, match=r"X\[0\] does not know where its voxels"):
+            gdm.fit(X, y)
+    with pytest.raises(StudyError, match=r"'a.nii' is neither a file nor an atlas"):
+        GDM(2, graph="time", place="a.nii").fit(film(brains, "a"))
 
 
 def test_an_evaluation_knows_the_places_of_unequal_masks(brains):

@@ -78,7 +78,7 @@ def test_an_aligner_in_the_place_of_a_study_is_recognised():
     study = simulate_study(n_subjects=3, n_voxels=20, random_state=0)
     with pytest.raises(TypeError, match="aligner GDM, not samples"):
         between_subject_classification(study, GDM())
-    with pytest.raises(TypeError, match="aligner GDM, not samples"):
+    with pytest.raises(InputError, match=r"methods .* names the aligners.* got Study"):
         compare_methods({"GDM": GDM()}, study)
     with pytest.raises(TypeError, match=r"takes a fitted aligner.* got SimulatedStudy"):
         alignment_check(study)

@@ -401,14 +401,14 @@ def test_a_story_is_cut_into_thirds_for_groups_at_random(tmp_path, rng, monkeypa
     table = overlap(
         tmp_path / "out",
         data=tmp_path,
-        methods=["GDM, default"],
+        methods=["paper's GDM"],
         n_components=3,
         progress=lambda *step: steps.append(step),
     )
     assert table["study"].unique().tolist() == ["pieman"]
     assert table["se"].notna().all()  # over subjects
     assert (tmp_path / "out" / "overlap_pieman.md").is_file()
-    assert steps[-1] == (5, 5, "GDM, default, intersection")
+    assert steps[-1] == (5, 5, "paper's GDM, intersection")
     assert len(placed) == 5 * 12
     assert len(set(placed)) == 12  # the same divisions for every design
     assert {tuple(sorted(places)) for places in placed} == {tuple(range(6))}

@@ -288,7 +288,8 @@ def count_holding(
         )
     except BrainweaveError as error:
         aligner.__dict__["_check"] = AlignmentCheck(str(error))
-        if k > PAPERS_COMPONENTS:
+        by_groups = all(term.features is None for term in graph.groups)
+        if k > PAPERS_COMPONENTS and by_groups:
             warn_user(
                 f"n_components='auto' keeps {PAPERS_COMPONENTS} of {k} components: how "
                 f"many subjects share could not be tested. {error} Check the ids of "
