@@ -482,26 +482,3 @@ def test_principal_components_of_a_half_are_no_more_than_its_rank(rng):
     whole = [[np.arange(12)]] * 2
     seen, new = fit_by_grams(model, model.bases_, 9, rows, held_out, whole)
     assert [f.shape for f in (*seen, *new)] == [(12, 4)] * 4
-
-
-@pytest.mark.parametrize(
-    ("p", "kept"),
-    [
-        ([0, 0, 0, 0.05, 0, 0, 0.9, 0.9], 6),  # one that is unclear ends nothing
-        ([0, 0.1, 0.1, 0.1, 0.9, 0, 0, 0], 1),  # nor do late ones bring others in
-        ([0, 0, 0, 0.9, 0.9, 0.9, 0.9, 0.9], 3),
-        ([0.9] * 8, 0),
-    ],
-)
-def test_an_automatic_number_has_few_false_components(monkeypatch, rng, p, kept):
-    codes = [np.arange(40)] * 3
-    features = [rng.normal(size=(40, 8)) for _ in range(3)]
-    values = iter(p)
-    monkeypatch.setattr(agreement, "p_of", lambda *_: next(values))
-    test = agreement.permutation_test(
-        [fold_of(features, codes)] * 2, 9, 0, by_share=True
-    )
-    assert test.n_kept == kept
-    mean = np.cumsum(-np.log1p(-np.minimum(p, 0.999))) / np.arange(1, 9)
-    assert test.n_kept == np.flatnonzero([True, *(mean <= 0.03)])[-1]
-    assert np.all(np.diff(test.p) >= 0)

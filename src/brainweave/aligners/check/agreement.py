@@ -17,10 +17,7 @@ The test of component k asks whether neither it nor any of the next is shared. I
 statistic is the largest, in units of its spread, of the summed agreements of components
 k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that are tried). Components hold
 up as long as p < .05, which is one too many in at most 5 % of all studies; those behind
-the first with p >= .3 are not tested, and share its p. An automatic number of
-components of a film goes by all of them instead (ForwardStop, G'Sell et al. 2016): it
-is the largest k for which the mean of -log(1 - p) over the first k is at most .03, so
-that about 3 % of those kept are expected not to be shared.
+the first with p >= .3 are not tested, and share its p.
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
@@ -46,8 +43,6 @@ SIGNIFICANT = 0.05
 #: Up to which p components are tested, and those of categories kept. One that is lost
 #: costs accuracy, one too many hardly does; on average there is less than half of one.
 LIKELY = 0.3
-#: The share of components of a film that may be kept though they are not shared.
-FALSE_SHARE = 0.03
 NEIGHBOURS = 4  # components that are tested together with one, at most
 LEAST_WAYS = 20  # in which blocks can be ordered, for p < .05
 
@@ -57,21 +52,15 @@ class Agreement(NamedTuple):
 
     agreement: Matrix  # of each component
     p: Matrix
-    n_kept: (
-        int  # of the first, no more than FALSE_SHARE of which are expected to be noise
-    )
     n_together: int  # how many of the first are clearest together
     statistic: float  # of these
     null: Matrix  # the same by chance, (n_folds, n_permutations)
 
 
 def permutation_test(
-    folds: list[Fold], n_permutations: int, random_state: int, *, by_share: bool = False
+    folds: list[Fold], n_permutations: int, random_state: int
 ) -> Agreement:
-    """Test the components of held-out samples in their order, until one fails.
-
-    With `by_share`, until too many of all components would be false.
-    """
+    """Test the components of held-out samples in their order, until one fails."""
     # who is tied to the others by places alone has no groups to be compared by
     each = zip(*(fold.codes for fold in folds), strict=True)
     tied = [i for i, codes in enumerate(each) if any(map(len, codes))]
@@ -91,28 +80,22 @@ def permutation_test(
     ]
     n_components = folds[0].features[0].shape[1]
     agreement, p, first = np.empty(n_components), np.zeros(n_components), None
-    n_kept, doubt = 0, 0.0
     for k in range(n_components):
         width = NEIGHBOURS if k else n_components
         values = np.array([half.statistics(k, width) for half in halves])
         n_together, statistic, null = _largest_sum(values)
         first = first or (n_together, statistic, null)
-        own = p_of(statistic, null)
-        p[k:] = max(own, p[k])
-        doubt -= float(np.log1p(-min(own, 0.999)))  # ForwardStop
-        if doubt <= FALSE_SHARE * (k + 1):
-            n_kept = k + 1
+        p[k:] = max(p_of(statistic, null), p[k])
         found = values[:, 0].mean(axis=0)
         agreement[k : k + found.size] = found
-        hopeless = not by_share or doubt > FALSE_SHARE * n_components
-        if p[k] >= LIKELY and hopeless:
+        if p[k] >= LIKELY:
             whole = [half.statistics(k, n_components, 1)[0] for half in halves]
             agreement[k:] = np.mean(whole, axis=0)
             break
         for half in halves:
             half.take_out(k)
     n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
-    return Agreement(agreement, p, n_kept, n_together, statistic, null)
+    return Agreement(agreement, p, n_together, statistic, null)
 
 
 def p_of(statistic: float, null: Matrix) -> float:

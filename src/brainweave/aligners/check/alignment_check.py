@@ -256,8 +256,7 @@ def alignment_check(
             found = _check_pieces(aligner, cast(Any, subjects), y, runs, draws)
         else:
             codes = _groups_of_samples(aligner, lengths, y)
-            prepared = _prepare(aligner, subjects, y)
-            found, _ = _check_halves(codes, runs, *prepared, draws)
+            found = _check_halves(codes, runs, *_prepare(aligner, subjects, y), draws)
     except BrainweaveError as error:
         found = AlignmentCheck(str(error))
     if known is not None:  # one model, one answer: what is new are the features
@@ -282,10 +281,7 @@ def count_holding(
     draws = N_PERMUTATIONS, 0
     try:
         full = found.first(k).features
-        by_share = "labels" not in aligner._joined_by()
-        check, kept = _check_halves(
-            _graph_codes(graph), runs, full, fit, draws, by_share=by_share
-        )
+        check = _check_halves(_graph_codes(graph), runs, full, fit, draws)
     except BrainweaveError as error:
         aligner.__dict__["_check"] = AlignmentCheck(str(error))
         by_groups = all(term.features is None for term in graph.groups)
@@ -299,15 +295,16 @@ def count_holding(
         return min(k, PAPERS_COMPONENTS)
     if not check.worked:
         # a subject who joins later needs as many dimensions as there are components
-        most = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
-        k = min(k, PAPERS_COMPONENTS, *most)
+        kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
+        k = min(k, PAPERS_COMPONENTS, *kept)
         warn_user(
             f"{check.verdict} n_components='auto' keeps {k}, since their number "
             "cannot be determined; do not interpret them.",
             AlignmentWarning,
         )
     else:
-        k = kept if by_share else int((check.p < LIKELY).sum())
+        level = LIKELY if "labels" in aligner._joined_by() else SIGNIFICANT
+        k = int((check.p < level).sum())
     aligner.__dict__["_check"] = replace(
         check, agreement_cv=check.agreement_cv[:k], p=check.p[:k], features=None
     )
@@ -315,18 +312,11 @@ def count_holding(
 
 
 def _check_halves(
-    codes: list[Codes],
-    runs: Any,
-    full: list[Matrix],
-    fit: Any,
-    draws: Draws,
-    *,
-    by_share: bool = False,
-) -> tuple[AlignmentCheck, int]:
-    """Check features on held-out halves; return how many an automatic number keeps."""
+    codes: list[Codes], runs: Any, full: list[Matrix], fit: Any, draws: Draws
+) -> AlignmentCheck:
     folds, features = cross_fit(codes, runs, full, fit)
-    test = permutation_test(folds, *draws, by_share=by_share)
-    check = AlignmentCheck(
+    test = permutation_test(folds, *draws)
+    return AlignmentCheck(
         agreement_cv=test.agreement,
         p=test.p,
         n_together=test.n_together,
@@ -335,7 +325,6 @@ def _check_halves(
         _statistic=test.statistic,
         _null=test.null,
     )
-    return check, max(1, test.n_kept)
 
 
 def _check_pieces(
