@@ -320,3 +320,10 @@ def test_films_lie_one_after_another_each_on_its_own_grid():
 def test_texts_that_are_no_moments_come_in_the_order_in_which_they_were_seen():
     line = timeline([["x", "q", "b"], ["q", "z"]], ["0", "1"])
     assert [p.tolist() for p in line.places] == [[0, 1, 2], [1, 3]]
+
+
+def test_halves_by_film_take_no_blocks(rng):
+    ids = [[f"{film}@{t}.00" for film in "ab" for t in range(20)]] * 3
+    X = [rng.normal(size=(40, 5)) for _ in ids]
+    with pytest.raises(ValueError, match="block divides time"):
+        split_study(X, ids, halves="film", block=5)

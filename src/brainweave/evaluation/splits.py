@@ -619,6 +619,8 @@ def _halves_of_clock(
     refuse_strangers(clock.seen, ids, study.ids)
     at = np.arange(clock.films.size)
     if halves == "film":
+        if block is not None:
+            raise InputError("block divides time: use it with halves='time'.")
         if len(clock.names) < 2:
             raise InputError(
                 f"halves='film' needs at least two films; the ids name "
