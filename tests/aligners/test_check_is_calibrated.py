@@ -197,7 +197,7 @@ def test_auto_keeps_as_many_as_a_film_shares(k):
 
 
 def test_auto_keeps_few_of_a_film_from_files(tmp_path):
-    """There late components agree too often: one test after another ends before."""
+    """Confounds are removed there, so that what is left has fewer dimensions."""
     film = bw.simulate_study(
         n_subjects=6,
         n_voxels=150,
@@ -208,7 +208,7 @@ def test_auto_keeps_few_of_a_film_from_files(tmp_path):
     )
     write_bids(film, tmp_path / "bids", task="movie", events=False)
     film = bw.load_bids(tmp_path / "bids", task="movie", films="runs")
-    assert 5 <= bw.GDM(graph="time").fit(film).n_components_ <= 20  # 10 are shared
+    assert 8 <= bw.GDM(graph="time").fit(film).n_components_ <= 13  # 10 are shared
 
 
 @pytest.mark.parametrize(("k", "n_categories"), [(1, 8), (3, 8), (8, 24), (20, 24)])

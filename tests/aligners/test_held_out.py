@@ -482,3 +482,45 @@ def test_principal_components_of_a_half_are_no_more_than_its_rank(rng):
     whole = [[np.arange(12)]] * 2
     seen, new = fit_by_grams(model, model.bases_, 9, rows, held_out, whole)
     assert [f.shape for f in (*seen, *new)] == [(12, 4)] * 4
+
+
+def test_late_components_of_noise_do_not_seem_to_agree():
+    """Their noise has no correlations over all subjects, but within each."""
+    late = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        noise = [
+            rng.normal(size=(60, 28)) @ rng.normal(size=(28, 30)) for _ in range(6)
+        ]
+        values, Q = np.linalg.eigh(sum(f.T @ f for f in noise))
+        features = [f @ Q / np.sqrt(values) for f in noise]
+        half = agreement._Half(fold_of(features, [np.arange(60)] * 6), 9, [0])
+        half.keep_own()
+        for k in range(28):
+            if k >= 14:
+                late.append(half.statistics(k, 1)[0, 0])
+            half.take_out(k)
+    assert abs(np.mean(late)) < 0.015  # .03 if features kept what they have in common
+
+
+@pytest.mark.parametrize(
+    ("p", "kept"),
+    [
+        ([0, 0, 0, 0.05, 0, 0, 0.9, 0.9], 6),  # one that is unclear ends nothing
+        ([0, 0.1, 0.1, 0.1, 0.9, 0, 0, 0], 1),  # nor do late ones bring others in
+        ([0, 0, 0, 0.9, 0.9, 0.9, 0.9, 0.9], 3),
+        ([0.9] * 8, 0),
+    ],
+)
+def test_an_automatic_number_has_few_false_components(monkeypatch, rng, p, kept):
+    codes = [np.arange(40)] * 3
+    features = [rng.normal(size=(40, 8)) for _ in range(3)]
+    values = iter(p)
+    monkeypatch.setattr(agreement, "p_of", lambda *_: next(values))
+    test = agreement.permutation_test(
+        [fold_of(features, codes)] * 2, 9, 0, by_share=True
+    )
+    assert test.n_kept == kept
+    mean = np.cumsum(-np.log1p(-np.minimum(p, 0.999))) / np.arange(1, 9)
+    assert test.n_kept == np.flatnonzero([True, *(mean <= 0.05)])[-1]
+    assert np.all(np.diff(test.p) >= 0)

@@ -17,7 +17,10 @@ The test of component k asks whether neither it nor any of the next is shared. I
 statistic is the largest, in units of its spread, of the summed agreements of components
 k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that are tried). Components hold
 up as long as p < .05, which is one too many in at most 5 % of all studies; those behind
-the first with p >= .3 are not tested, and share its p.
+the first with p >= .3 are not tested, and share its p. An automatic number of
+components of a film goes by all of them instead (ForwardStop, G'Sell et al. 2016): it
+is the largest k for which the mean of -log(1 - p) over the first k is at most .05, so
+that about 5 % of those kept are expected not to be shared.
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
@@ -43,6 +46,8 @@ SIGNIFICANT = 0.05
 #: Up to which p components are tested, and those of categories kept. One that is lost
 #: costs accuracy, one too many hardly does; on average there is less than half of one.
 LIKELY = 0.3
+#: The share of components of a film that may be kept though they are not shared.
+FALSE_SHARE = 0.05
 NEIGHBOURS = 4  # components that are tested together with one, at most
 LEAST_WAYS = 20  # in which blocks can be ordered, for p < .05
 
@@ -52,15 +57,19 @@ class Agreement(NamedTuple):
 
     agreement: Matrix  # of each component
     p: Matrix
+    n_kept: int  # the most of which a share of FALSE_SHARE is expected to be noise
     n_together: int  # how many of the first are clearest together
     statistic: float  # of these
     null: Matrix  # the same by chance, (n_folds, n_permutations)
 
 
 def permutation_test(
-    folds: list[Fold], n_permutations: int, random_state: int
+    folds: list[Fold], n_permutations: int, random_state: int, *, by_share: bool = False
 ) -> Agreement:
-    """Test the components of held-out samples in their order, until one fails."""
+    """Test the components of held-out samples in their order, until one fails.
+
+    With `by_share`, until too many of all components would be false.
+    """
     # who is tied to the others by places alone has no groups to be compared by
     each = zip(*(fold.codes for fold in folds), strict=True)
     tied = [i for i, codes in enumerate(each) if any(map(len, codes))]
@@ -78,24 +87,32 @@ def permutation_test(
         _Half(fold, n_permutations, [random_state, number])
         for number, fold in enumerate(folds)
     ]
+    for half in halves:
+        half.keep_own()
     n_components = folds[0].features[0].shape[1]
     agreement, p, first = np.empty(n_components), np.zeros(n_components), None
+    n_kept, doubt = 0, 0.0
     for k in range(n_components):
         width = NEIGHBOURS if k else n_components
         values = np.array([half.statistics(k, width) for half in halves])
         n_together, statistic, null = _largest_sum(values)
         first = first or (n_together, statistic, null)
-        p[k:] = max(p_of(statistic, null), p[k])
+        own = p_of(statistic, null)
+        p[k:] = max(own, p[k])
+        doubt -= float(np.log1p(-min(own, 0.999)))  # ForwardStop
+        if doubt <= FALSE_SHARE * (k + 1):
+            n_kept = k + 1
         found = values[:, 0].mean(axis=0)
         agreement[k : k + found.size] = found
-        if p[k] >= LIKELY:
+        hopeless = not by_share or doubt > FALSE_SHARE * n_components
+        if p[k] >= LIKELY and hopeless:
             whole = [half.statistics(k, n_components, 1)[0] for half in halves]
             agreement[k:] = np.mean(whole, axis=0)
             break
         for half in halves:
             half.take_out(k)
     n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
-    return Agreement(agreement, p, n_together, statistic, null)
+    return Agreement(agreement, p, n_kept, n_together, statistic, null)
 
 
 def p_of(statistic: float, null: Matrix) -> float:
@@ -177,6 +194,19 @@ class _Half:
         # those who share all groups count 1
         self.n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
+
+    def keep_own(self) -> None:
+        """Take out of each feature what those before it of the same subject have.
+
+        The mean that is taken out for time points holds the noise of every subject.
+        What features of one subject have in common sums to about zero over subjects, so
+        without it late components would seem to agree.
+        """
+        for i, features in enumerate(self.cosines):
+            Q, R = np.linalg.qr(features)
+            sizes = np.diagonal(R)
+            self.cosines[i] = np.zeros_like(features)
+            self.cosines[i][:, : len(sizes)] = Q * np.where(sizes**2 > 1e-18, sizes, 0)
 
     def statistics(self, first: int, width: int, n: int | None = None) -> Matrix:
         """Return the agreement of some components: as observed, then by chance.

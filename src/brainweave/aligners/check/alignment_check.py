@@ -256,7 +256,8 @@ def alignment_check(
             found = _check_pieces(aligner, cast(Any, subjects), y, runs, draws)
         else:
             codes = _groups_of_samples(aligner, lengths, y)
-            found = _check_halves(codes, runs, *_prepare(aligner, subjects, y), draws)
+            prepared = _prepare(aligner, subjects, y)
+            found, _ = _check_halves(codes, runs, *prepared, draws)
     except BrainweaveError as error:
         found = AlignmentCheck(str(error))
     if known is not None:  # one model, one answer: what is new are the features
@@ -281,7 +282,10 @@ def count_holding(
     draws = N_PERMUTATIONS, 0
     try:
         full = found.first(k).features
-        check = _check_halves(_graph_codes(graph), runs, full, fit, draws)
+        by_share = "labels" not in aligner._joined_by()
+        check, kept = _check_halves(
+            _graph_codes(graph), runs, full, fit, draws, by_share=by_share
+        )
     except BrainweaveError as error:
         aligner.__dict__["_check"] = AlignmentCheck(str(error))
         by_groups = all(term.features is None for term in graph.groups)
@@ -295,16 +299,15 @@ def count_holding(
         return min(k, PAPERS_COMPONENTS)
     if not check.worked:
         # a subject who joins later needs as many dimensions as there are components
-        kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
-        k = min(k, PAPERS_COMPONENTS, *kept)
+        most = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
+        k = min(k, PAPERS_COMPONENTS, *most)
         warn_user(
             f"{check.verdict} n_components='auto' keeps {k}, since their number "
             "cannot be determined; do not interpret them.",
             AlignmentWarning,
         )
     else:
-        level = LIKELY if "labels" in aligner._joined_by() else SIGNIFICANT
-        k = int((check.p < level).sum())
+        k = kept if by_share else int((check.p < LIKELY).sum())
     aligner.__dict__["_check"] = replace(
         check, agreement_cv=check.agreement_cv[:k], p=check.p[:k], features=None
     )
@@ -312,11 +315,18 @@ def count_holding(
 
 
 def _check_halves(
-    codes: list[Codes], runs: Any, full: list[Matrix], fit: Any, draws: Draws
-) -> AlignmentCheck:
+    codes: list[Codes],
+    runs: Any,
+    full: list[Matrix],
+    fit: Any,
+    draws: Draws,
+    *,
+    by_share: bool = False,
+) -> tuple[AlignmentCheck, int]:
+    """Check features on held-out halves; return how many an automatic number keeps."""
     folds, features = cross_fit(codes, runs, full, fit)
-    test = permutation_test(folds, *draws)
-    return AlignmentCheck(
+    test = permutation_test(folds, *draws, by_share=by_share)
+    check = AlignmentCheck(
         agreement_cv=test.agreement,
         p=test.p,
         n_together=test.n_together,
@@ -325,6 +335,7 @@ def _check_halves(
         _statistic=test.statistic,
         _null=test.null,
     )
+    return check, max(1, test.n_kept)
 
 
 def _check_pieces(

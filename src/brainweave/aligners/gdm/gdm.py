@@ -98,11 +98,11 @@ class GDM(GraphAligner):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Number of shared features K. "auto" keeps components in their order as long as
-        they hold up on samples that did not align (p < .05; see
-        :func:`brainweave.alignment_check`): with a probability of .95, none behind the
-        last that is shared. With labels, where a lost component costs more accuracy
-        than one too many, as long as p < .3: on average less than half of one too many.
+        Number of shared features K. "auto" tests components in their order on samples
+        that did not align (see :func:`brainweave.alignment_check`) and keeps as many
+        as leave an expected share of false ones of at most 5 % (ForwardStop [2]_).
+        With labels, which inform few, as long as p < .3: on average less than half of
+        one too many.
         The paper's 10, with a warning, if nothing holds up. There are no more than the
         graph informs: one per group.
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
@@ -213,8 +213,10 @@ class GDM(GraphAligner):
 
     References
     ----------
-    Li, W., Liu, M., Chen, F., & Zhang, D. (2020). Graph-based decoding model for
-    functional alignment of unaligned fMRI data. AAAI 34.
+    .. [1] Li, W., Liu, M., Chen, F., & Zhang, D. (2020). Graph-based decoding model
+       for functional alignment of unaligned fMRI data. AAAI 34.
+    .. [2] G'Sell, M. G., Wager, S., Chouldechova, A., & Tibshirani, R. (2016).
+       Sequential selection procedures and false discovery rate control. JRSS B 78.
 
     Examples
     --------
