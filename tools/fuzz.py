@@ -480,7 +480,7 @@ class Bids:
             self._change(self.root / rng.choice(self.files), rng)
         options = rng.choice(
             [
-                *({}, {"confounds": "simple", "scrub": 0.5}, {"confounds": "compcor"}),
+                *({}, {"confounds": "simple", "scrub": 0.5}, {"confounds": "scrubbing"}),
                 *({"confounds": ["trans_x"]}, {"samples": "blocks"}, {"label": None}),
             ]
         )
@@ -552,7 +552,7 @@ class Confounds:
                 self.sidecar.write_text(json.dumps(change_json(about, rng)))
         wanted = rng.choice(
             [
-                *("simple", "scrubbing", "compcor", ["trans_x", "rot_y"], None),
+                *("simple", "scrubbing", ["trans_x", "rot_y"], None),
                 *(("motion",), ("motion", "wm_csf"), {"strategy": ("motion",)}),
             ]
         )

@@ -198,7 +198,6 @@ def test_given_masks_are_used(untouched, study, tmp_path):
     [
         {"confounds": "simple"},
         {"confounds": "scrubbing"},
-        {"confounds": "compcor"},
         {"confounds": ("motion", "high_pass")},
         {"confounds": ["csf", "trans_x_derivative1"]},
         {"confounds": None, "cleaning": Cleaning(standardize="zscore")},

@@ -20,7 +20,7 @@ from brainweave.study import (
     load_bids,
     simulate_study,
 )
-from brainweave.study.formats.bids_writer import confounds_of_run, write_bids
+from brainweave.study.formats.bids_writer import confounds_of_run
 
 UNCLEANED = {"confounds": None, "cleaning": Cleaning(high_pass=None)}
 QUICK = SimulationSettings(n_nuisance=15, duration=10.0)
@@ -124,7 +124,7 @@ def test_confounds_remove_real_noise(tmp_path):
 def test_lost_volumes_alone_look_like_motion():
     rng = np.random.default_rng(0)
     lost = np.array([0, 7])
-    columns, about = confounds_of_run(
+    columns = confounds_of_run(
         rng.normal(size=(40, 20)).astype(np.float32),
         rng.normal(size=(40, 9)).astype(np.float32),
         tr=2.0,
@@ -133,7 +133,6 @@ def test_lost_volumes_alone_look_like_motion():
     moved = columns["framewise_displacement"] > 0.5
     assert np.flatnonzero(moved).tolist() == lost.tolist()
     assert {"trans_x", "rot_z_derivative1_power2", "csf", "cosine00"} <= set(columns)
-    assert about["a_comp_cor_00"]["Method"] == "aCompCor"
 
 
 def test_tables_say_what_was_shown(tmp_path):
@@ -154,9 +153,9 @@ def test_folder_in_use_is_left_alone(tmp_path):
     study = simulate_study(**SMALL)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    with pytest.raises(StudyError, match="mine is not empty"):
+    with pytest.raises(StudyError, match="mine' is not an empty"):
         study.to_bids(tmp_path / "mine")
-    with pytest.raises(StudyError, match="is a file"):
+    with pytest.raises(StudyError, match="not an empty folder"):
         study.to_bids(tmp_path / "mine" / "thesis.txt")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 
@@ -173,18 +172,6 @@ def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_simulated_studies_can_be_written(tmp_path):
-    part = simulate_study(**SMALL)[:1]
-    with pytest.raises(TypeError, match=r"not a Study. Study\.save"):
-        write_bids(part, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"task": "my task"}, "task='my task' must consist of letters"),
-    ],
-)
-def test_impossible_options_are_refused(tmp_path, options, message):
-    with pytest.raises(InputError, match=message):
-        simulate_study(**SMALL).to_bids(tmp_path / "out", **options)
+def test_impossible_tasks_are_refused(tmp_path):
+    with pytest.raises(InputError, match="task='my task' must consist of letters"):
+        simulate_study(**SMALL).to_bids(tmp_path / "out", task="my task")

@@ -561,7 +561,25 @@ class SimulatedStudy(Study):
         )
 
     def to_bids(self, folder: str | PathLike[str], **options: Any) -> Path:
-        """Write a BIDS dataset; see :func:`brainweave.study.write_bids`."""
+        """Write a BIDS dataset: raw images, and derivatives like fMRIPrep's.
+
+        Derivatives have brain masks and confounds, in the space ``T1w`` of each
+        subject, or in ``MNI152NLin2009cAsym`` if all have the same voxels. Missing
+        volumes are written with a framewise displacement above 0.5 mm.
+
+        Parameters
+        ----------
+        folder : path
+            Folder to create. It must not exist, or be empty.
+        **options : various
+            ``task``, the name of the task (``"objects"``); ``raw``, ``derivatives`` and
+            ``events``, each False to leave these files out.
+
+        Returns
+        -------
+        Path
+            Folder of the dataset.
+        """
         from brainweave.study.formats.bids_writer import write_bids
 
         return write_bids(self, folder, **options)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
 from brainweave._core.version import __version__
-from brainweave.study.simulation import Brain, SimulatedStudy, Simulation
+from brainweave.study.simulation import Brain, Simulation
 
 #: Folder of the derivatives in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
 
 
 def write_bids(
-    study: SimulatedStudy,
+    study: Any,
     folder: str | PathLike[str],
     *,
     task: str = "objects",
@@ -29,56 +29,12 @@ def write_bids(
     derivatives: bool = True,
     events: bool = True,
 ) -> Path:
-    """Write a simulated study as a BIDS dataset.
-
-    Derivatives have brain masks and confounds, in the space ``T1w`` of each subject,
-    or in ``MNI152NLin2009cAsym`` if all subjects have the same voxels. Missing volumes
-    are written and have a framewise displacement above 0.5 mm.
-
-    To read the same study with :func:`brainweave.load_bids`, pass ``confounds=None``,
-    ``stimulus="stim_file"``, ``Cleaning(high_pass=None)``, the ``keep_rest`` and
-    ``hrf_delay`` of the simulation and, if samples are missing, ``scrub=0.5``.
-
-    Parameters
-    ----------
-    study : SimulatedStudy
-        Study to write. All volumes of its runs are written.
-    folder : path
-        Folder to create. It must not exist, or be empty.
-    task : str, default="objects"
-        Name of the task, of letters and digits.
-    raw : bool, default=True
-        Write raw images.
-    derivatives : bool, default=True
-        Write preprocessed images, masks and confounds.
-    events : bool, default=True
-        Write the events; a film, which all subjects see alike, needs none.
-
-    Returns
-    -------
-    Path
-        Folder of the dataset.
-
-    Examples
-    --------
-    >>> from brainweave import simulate_study
-    >>> study = simulate_study(n_subjects=2, n_voxels=40, n_runs=2, random_state=0)
-    >>> folder = write_bids(study, "bids", derivatives=False)
-    >>> sorted(path.name for path in folder.glob("sub-01/*/*_events.tsv"))
-    ['sub-01_task-objects_run-1_events.tsv', 'sub-01_task-objects_run-2_events.tsv']
-    """
+    """Write a simulated study as a BIDS dataset; see ``SimulatedStudy.to_bids``."""
     target = Path(folder)
-    if not isinstance(study, SimulatedStudy):
-        raise TypeError(
-            f"Only a whole study of simulate_study can be written as BIDS, not a "
-            f"{type(study).__name__}. Study.save writes any study."
-        )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
-    if target.exists() and not target.is_dir():
-        raise StudyError(f"{str(target)!r} is a file; choose a folder.")
-    if target.exists() and any(target.iterdir()):
-        raise StudyError(f"{target} is not empty. Choose another folder, or empty it.")
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StudyError(f"{str(target)!r} is not an empty folder. Choose another.")
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
         atomic_folder(target) as work,
@@ -169,7 +125,7 @@ class _Writer:
         stem: str,
         brain: Brain,
         data: NDArray[np.float32],
-        confounds: tuple[Mapping[str, Any], Mapping[str, Any]],
+        confounds: Mapping[str, Any],
     ) -> None:
         stem = f"{DERIVATIVES.as_posix()}/{stem}"
         own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
@@ -184,9 +140,7 @@ class _Writer:
         mask = f"{stem}_space-{self.space}_desc-brain_mask"
         self._save_image(f"{mask}.nii.gz", brain.mask.astype(np.uint8), brain)
         self._save_json(mask, {"Type": "Brain", "RawSources": [], **reference})
-        columns, about = confounds
-        self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
-        self._save_json(f"{stem}_desc-confounds_timeseries", about)
+        self._save_table(f"{stem}_desc-confounds_timeseries.tsv", confounds)
 
     def _path(self, place: str) -> Path:
         path = self.root / place
@@ -219,7 +173,6 @@ class _Writer:
 
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 _HEAD_RADIUS = 50.0  # mm, as in framewise displacement
-_N_COMPCOR = 5
 
 
 def confounds_of_run(
@@ -228,31 +181,28 @@ def confounds_of_run(
     *,
     tr: float,
     lost: NDArray[np.int64],
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
-    """Make the columns of a ``desc-confounds_timeseries.tsv`` and their description.
+) -> dict[str, NDArray[np.float64]]:
+    """Make the columns of a ``desc-confounds_timeseries.tsv``.
 
     Volumes in `lost` get a large framewise displacement.
     """
     n_volumes = len(data)
-    wanted = len(_MOTION) + 2 + _N_COMPCOR
-    sources = np.zeros((n_volumes, wanted))
-    n_known = min(wanted, nuisance.shape[1])
+    sources = np.zeros((n_volumes, 8))
+    n_known = min(8, nuisance.shape[1])
     sources[:, :n_known] = nuisance[:, :n_known]
     # translations of some 0.02 mm, and rotations that move the head's edge as far
     motion = 0.02 * sources[:, : len(_MOTION)]
     motion[:, 3:] /= _HEAD_RADIUS
-    named = dict(zip(_MOTION, motion.T, strict=True))
-    named["csf"] = 100 + sources[:, 6]
-    named["white_matter"] = 100 + sources[:, 7]
-    named["global_signal"] = data.mean(axis=1, dtype=np.float64)
     columns: dict[str, NDArray[np.float64]] = {}
-    for name, values in named.items():
+    for name, values in zip(_MOTION, motion.T, strict=True):
         # the first volume has no derivative
         derivative = np.concatenate([[np.nan], np.diff(values)])
         columns[name] = values
         columns[f"{name}_derivative1"] = derivative
         columns[f"{name}_power2"] = values**2
         columns[f"{name}_derivative1_power2"] = derivative**2
+    columns["csf"] = 100 + sources[:, 6]
+    columns["white_matter"] = 100 + sources[:, 7]
     steps = np.abs(np.diff(motion, axis=0))
     steps[:, 3:] *= _HEAD_RADIUS
     # no volume that is kept may exceed the threshold
@@ -266,10 +216,4 @@ def confounds_of_run(
     for k in range(int(2 * n_volumes * tr / 128)):  # up to 1 / 128 Hz, as fMRIPrep
         wave = np.cos(np.pi * (k + 1) * middle / n_volumes)
         columns[f"cosine{k:02d}"] = np.sqrt(2 / n_volumes) * wave
-    about: dict[str, Any] = {}
-    for k in range(_N_COMPCOR):
-        name = f"a_comp_cor_{k:02d}"
-        columns[name] = sources[:, 8 + k]
-        about[name] = {"Method": "aCompCor", "Mask": "combined", "Retained": True}
-        about[name]["CumulativeVarianceExplained"] = 0.5 * (k + 1) / _N_COMPCOR
-    return columns, about
+    return columns
