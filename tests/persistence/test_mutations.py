@@ -157,7 +157,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
 ):
     path, X, y = original
     monkeypatch.setattr(os, "fsync", lambda file: None)  # a thousand files to write
-    container = read_container(path, kind="brainweave-model")
+    container = read_container(path)
     arrays = container.arrays
     given = ("arrays", "format", "version")  # by whoever writes the file
     described = {k: v for k, v in container.document.items() if k not in given}
@@ -177,7 +177,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
             del node[last]
         else:
             node[last] = values[rng.integers(len(values))]
-        write_container(wrong, document, arrays, kind="brainweave-model")
+        write_container(wrong, document, arrays)
         try:
             model = bw.load(wrong)
         except ModelFileError:
@@ -189,7 +189,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
 
 @pytest.mark.parametrize("shape", ["list", "tuple", "dict"])
 def test_lists_within_lists_without_end_are_refused(original, wrong, shape):
-    container = read_container(original[0], kind="brainweave-model")
+    container = read_container(original[0])
     document = {k: v for k, v in container.document.items() if k != "arrays"}
     deep = []
     for _ in range(250 if shape == "dict" else 450):  # JSON itself goes to 1000
@@ -197,7 +197,7 @@ def test_lists_within_lists_without_end_are_refused(original, wrong, shape):
         deep = whole.get(shape, {"dict": [["a", deep]]})
     arrays = container.arrays
     document["model"] = deep
-    write_container(wrong, document, arrays, kind="brainweave-model")
+    write_container(wrong, document, arrays)
     for read in (bw.load, bw.describe):
         with pytest.raises(ModelFileError, match="is damaged"):
             read(wrong)
