@@ -55,13 +55,13 @@ class _Writer:
         for subject, id in enumerate(simulation.ids):
             brain = simulation.brain(subject)
             maps = simulation.nuisance_maps(subject, brain)
-            if raw:
-                volume = np.where(brain.mask, 100.0, 0.0).astype(np.float32)
-                self._save_image(f"sub-{id}/anat/sub-{id}_T1w.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
                 if events:
-                    self._write_events(stem, run.events)
+                    names = {"onset": "onset", "duration": "duration"}
+                    names |= {"trial_type": "label", "stim_file": "stimulus"}
+                    columns = {k: getattr(run.events, v) for k, v in names.items()}
+                    self._save_table(f"{stem}_events.tsv", columns)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
                     # the faint noise that a scanner records around the brain
@@ -77,22 +77,11 @@ class _Writer:
                     lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
                     tr = simulation.design.tr
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
-                    self._write_derivatives(id, stem, brain, data, confounds)
+                    self._write_derivatives(stem, brain, data, confounds)
 
     def _write_top(self, name: str, derivatives: bool) -> None:
-        (self.root / "README.md").write_text(
-            f"# {name}\n\nSimulated by brainweave {__version__} "
-            f"(seed {self.simulation.seed}); no person was scanned.\n",
-            encoding="utf-8",
-        )
-        people = [f"sub-{id}" for id in self.simulation.ids]
-        self._save_table("participants.tsv", {"participant_id": people})
-        about = {
-            "Name": name,
-            "BIDSVersion": "1.10.0",
-            "License": "CC0",
-            "GeneratedBy": [{"Name": "brainweave", "Version": __version__}],
-        }
+        made_by = {"Name": "brainweave", "Version": __version__}
+        about = {"Name": name, "BIDSVersion": "1.10.0", "GeneratedBy": [made_by]}
         self._save_json("dataset_description", {**about, "DatasetType": "raw"})
         bold = {"TaskName": self.task, "RepetitionTime": self.simulation.design.tr}
         self._save_json(f"task-{self.task}_bold", bold)
@@ -100,46 +89,23 @@ class _Writer:
             made = {"DatasetType": "derivative", "DatasetLinks": {"raw": "../.."}}
             top = DERIVATIVES.as_posix()
             self._save_json(f"{top}/dataset_description", {**about, **made})
-            # confounds are not part of the specification; fMRIPrep ignores them too
-            ignored = self.root / DERIVATIVES / ".bidsignore"
-            ignored.write_text("*_timeseries.*\n")
-
-    def _write_events(self, stem: str, events: Any) -> None:
-        from PIL import Image
-
-        columns = {
-            "onset": events.onset,
-            "duration": events.duration,
-            "trial_type": events.label,
-            "stim_file": events.stimulus,
-        }
-        self._save_table(f"{stem}_events.tsv", columns)
-        for name in events.stimulus:  # a valid dataset has its pictures
-            picture = self._path(f"stimuli/{name}")
-            if not picture.exists():
-                Image.new("L", (8, 8)).save(picture)
 
     def _write_derivatives(
         self,
-        id: str,
         stem: str,
         brain: Brain,
         data: NDArray[np.float32],
         confounds: Mapping[str, Any],
     ) -> None:
         stem = f"{DERIVATIVES.as_posix()}/{stem}"
-        own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
-        reference = {"SpatialReference": own if self.space == "T1w" else self.space}
         volume = np.zeros((*brain.mask.shape, len(data)), np.float32)
         volume[brain.mask] = data.T
-        tr = self.simulation.design.tr
-        bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
+        bold = {"TaskName": self.task, "RepetitionTime": self.simulation.design.tr}
         image = f"{stem}_space-{self.space}_desc-preproc_bold"
         self._save_image(f"{image}.nii.gz", volume, brain)
-        self._save_json(image, {**bold, **reference})
-        mask = f"{stem}_space-{self.space}_desc-brain_mask"
-        self._save_image(f"{mask}.nii.gz", brain.mask.astype(np.uint8), brain)
-        self._save_json(mask, {"Type": "Brain", "RawSources": [], **reference})
+        self._save_json(image, bold)
+        mask = f"{stem}_space-{self.space}_desc-brain_mask.nii.gz"
+        self._save_image(mask, brain.mask.astype(np.uint8), brain)
         self._save_table(f"{stem}_desc-confounds_timeseries.tsv", confounds)
 
     def _path(self, place: str) -> Path:
@@ -193,16 +159,16 @@ def confounds_of_run(
     # translations of some 0.02 mm, and rotations that move the head's edge as far
     motion = 0.02 * sources[:, : len(_MOTION)]
     motion[:, 3:] /= _HEAD_RADIUS
+    named = dict(zip(_MOTION, motion.T, strict=True))
+    named |= {"csf": 100 + sources[:, 6], "white_matter": 100 + sources[:, 7]}
     columns: dict[str, NDArray[np.float64]] = {}
-    for name, values in zip(_MOTION, motion.T, strict=True):
+    for name, values in named.items():
         # the first volume has no derivative
         derivative = np.concatenate([[np.nan], np.diff(values)])
         columns[name] = values
         columns[f"{name}_derivative1"] = derivative
         columns[f"{name}_power2"] = values**2
         columns[f"{name}_derivative1_power2"] = derivative**2
-    columns["csf"] = 100 + sources[:, 6]
-    columns["white_matter"] = 100 + sources[:, 7]
     steps = np.abs(np.diff(motion, axis=0))
     steps[:, 3:] *= _HEAD_RADIUS
     # no volume that is kept may exceed the threshold

@@ -177,7 +177,9 @@ def _write_spaces(
             continue
         if space not in distinct:
             distinct.append(space)
-            files = [describe_file(f) for f in space.save(work / f"space-{len(distinct)}")]
+            files = [
+                describe_file(f) for f in space.save(work / f"space-{len(distinct)}")
+            ]
             written.append({"kind": space.kind, "files": files})
         entry["space"] = distinct.index(space)
     return written
@@ -187,8 +189,8 @@ def _read_index(root: Path) -> dict[str, Any]:
     path = root / INDEX
     if not path.is_file():
         raise StudyError(
-            f"{str(root)!r} is not a saved study: it has no {INDEX}. Check the path, or "
-            "make one with Study.save(folder)."
+            f"{str(root)!r} is not a saved study: it has no {INDEX}. Check the "
+            "path, or make one with Study.save(folder)."
         )
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
@@ -211,7 +213,7 @@ def _read_index(root: Path) -> dict[str, Any]:
 
 
 def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any]:
-    path = verify_file(root, entry, full=verify)
+    path = verify_file(root, entry, full=False)
     try:
         samples = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
@@ -223,6 +225,8 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
             f"{str(path)!r} was edited or replaced: it holds {samples.shape} of "
             f"{samples.dtype}."
         )
+    if verify:
+        verify_file(root, entry, full=True)
     return np.asanyarray(samples)
 
 
