@@ -370,7 +370,7 @@ def test_a_basis_under_the_name_of_another_subject_is_refused(app):
     source = app.out / "sub-01" / stem.format("01")
     shutil.copy(source, app.out / "sub-02" / stem.format("02"))
     _, said = app("group", code=2)
-    assert "holds the basis of subject '01'" in said
+    assert "is not the basis of subject '02'" in said
 
 
 def test_the_dataset_is_listed_once(app, monkeypatch):
