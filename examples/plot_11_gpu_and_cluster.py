@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brainweave import GDM, PaperGDM, Study, SubjectBasis
-from brainweave import load_basis, save_basis, simulate_study
+from brainweave import GDM, PaperGDM, Study, SubjectBasis, load, save, simulate_study
 
 study = simulate_study(
     n_subjects=4, categories=5, n_voxels=(1500, 2000), random_state=13
@@ -50,9 +49,9 @@ print(f"second fit from bases: {perf_counter() - start:.3f} s")
 # OUT participant``, then ``group``).
 for subject in study:  # each on any node of the cluster
     basis = SubjectBasis(subject.data(), energy=0.82, name=subject.id)
-    save_basis(basis, folder / f"{subject.id}.safetensors", subject=subject)
+    save(basis, folder / f"{subject.id}.safetensors", subject=subject)
 
-bases = [load_basis(folder / f"{id}.safetensors") for id in study.ids]
+bases = [load(folder / f"{id}.safetensors") for id in study.ids]
 group = GDM(4).fit(bases)
 print(f"same result: {np.allclose(group.eigenvalues_, gdm.eigenvalues_, rtol=1e-5)}")
 

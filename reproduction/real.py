@@ -72,7 +72,8 @@ def load_raider_images(folder: Folder) -> Study:
         56 samples of 1000 voxels per subject, with labels and runs.
     """
     left, right, label = _find_files(folder, "raider_images", _IMAGES)
-    return load_matlab([left, right], labels=label, samples_per_run=7, name="Raider")
+    runs = np.repeat(range(1, 9), 7)
+    return load_matlab([left, right], labels=label, runs=runs, name="Raider")
 
 
 def load_pieman(folder: Folder) -> Study:

@@ -50,13 +50,6 @@ def test_a_grid_tells_what_it_uses_again(study, tmp_path, caplog):
     assert "PaperGDM: 0 bases are made, 2 used again" in caplog.messages
 
 
-def test_loading_tells_which_runs_are_missing(study, tmp_path, caplog):
-    study.to_bids(tmp_path / "bids")
-    with caplog.at_level("INFO", logger="brainweave"):
-        bw.load_bids(tmp_path / "bids", confounds=None)
-    assert "Subject 03 lacks the runs 1" in caplog.messages
-
-
 def test_the_library_logs_choices_and_never_warnings():
     """A warning is for what users should act on; it goes through ``warnings``."""
     from pathlib import Path

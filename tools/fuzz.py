@@ -201,11 +201,11 @@ class Model:
         self.files = []
         for model in (fitted, bw.DetSRM(2, random_state=0).fit(self.X)):
             path = bw.save(model, folder / f"{len(self.files)}.safetensors")
-            container = read_container(path, kind="brainweave-model")
+            container = read_container(path)
             document = {k: v for k, v in container.document.items() if k != "arrays"}
             want = bw.load(path).transform(self.X)
             self.files.append((path.read_bytes(), document, container.arrays, want))
-        basis = bw.save_basis(fitted.bases_[0], folder / "b.safetensors")
+        basis = bw.save(fitted.bases_[0], folder / "b.safetensors")
         self.basis = basis.read_bytes()
 
     def try_one(self, rng):
@@ -213,7 +213,7 @@ class Model:
 
         if rng.random() < 0.2:
             self.path.write_bytes(change_bytes(self.basis, rng))
-            bw.load_basis(self.path)
+            bw.load(self.path)
             return
         data, document, arrays, want = rng.choice(self.files)
         exact = rng.random() < 0.6
@@ -222,7 +222,7 @@ class Model:
         else:
             try:
                 changed = change_json(document, rng)
-                write_container(self.path, changed, arrays, kind="brainweave-model")
+                write_container(self.path, changed, arrays)
             except (ValueError, TypeError, RecursionError):
                 return  # no such document can be written
         bw.describe(self.path)
@@ -450,7 +450,7 @@ class Events:
         self.path.write_bytes(change_table(self.text, rng))
         stimulus = rng.choice([None, "stim_file"])
         events = read_events(self.path, stimulus=stimulus)
-        kind = rng.choice(["volumes", "blocks", "trials", "trials-lss"])
+        kind = rng.choice(["volumes", "blocks", "trials"])
         plan = plan_samples(events, 20, 2.0, samples=kind)
         made = plan.apply(np.ones((20, 2)))
         assert made.shape == (len(plan), 2)
@@ -480,7 +480,8 @@ class Bids:
             self._change(self.root / rng.choice(self.files), rng)
         options = rng.choice(
             [
-                *({}, {"confounds": "simple", "scrub": 0.5}, {"confounds": "compcor"}),
+                *({}, {"confounds": "simple", "scrub": 0.5}),
+                {"confounds": "scrubbing"},
                 *({"confounds": ["trans_x"]}, {"samples": "blocks"}, {"label": None}),
             ]
         )
@@ -536,11 +537,13 @@ class Confounds:
         (self.run,) = self.dataset.runs
         (self.table,) = self.dataset.images.rglob("*confounds_timeseries.tsv")
         self.sidecar = self.table.with_suffix(".json")
-        self.good = self.table.read_text(), json.loads(self.sidecar.read_text())
+        about = {"a_comp_cor_00": {"Method": "aCompCor", "Mask": "combined"}}
+        self.good = self.table.read_text(), about
 
     def try_one(self, rng):
         from brainweave.study.formats.bids import read_confounds
-        from brainweave.study.formats.runs import confound_columns
+        from brainweave.study.formats.runs import Run, columns_to_remove
+        from brainweave.study.spaces import RunHeader
 
         text, about = self.good
         self.table.write_text(text)
@@ -552,15 +555,15 @@ class Confounds:
                 self.sidecar.write_text(json.dumps(change_json(about, rng)))
         wanted = rng.choice(
             [
-                *("simple", "scrubbing", "compcor", ["trans_x", "rot_y"], None),
+                *("simple", "scrubbing", ["trans_x", "rot_y"], None),
                 *(("motion",), ("motion", "wm_csf"), {"strategy": ("motion",)}),
             ]
         )
         scrub = rng.choice([None, 0.5])
         columns, _, _ = read_confounds(self.dataset, self.run, wanted, scrub)
         if columns is not None:
-            columns = confound_columns(columns, len(columns), "a run")
-            assert np.isfinite(columns).all()
+            run = Run("a run", columns, header=RunHeader(len(columns)))
+            assert np.isfinite(columns_to_remove(run, None)).all()
 
 
 class Matlab:

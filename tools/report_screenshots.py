@@ -73,7 +73,6 @@ def bids():
     """Images as fMRIPrep leaves them, with the defects that studies have."""
     sys.path.insert(0, str(ROOT))
     from brainweave import GDM, load_bids
-    from brainweave.study import EventRules
     from tests.bids_trees import messy_fmriprep
 
     folder = OUT / "bids"
@@ -81,7 +80,7 @@ def bids():
     messy_fmriprep(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        study = load_bids(folder, task="objects", events=EventRules(ignore="button"))
+        study = load_bids(folder, task="objects", ignore="button")
     return report_of("bids", study, methods={"GDM": GDM(2)}, n_components=2)
 
 

@@ -35,7 +35,7 @@ def check_docstrings(app: Any) -> None:
             for method, function in inspect.getmembers(thing, inspect.isroutine):
                 module = getattr(function, "__module__", None) or ""
                 if module.startswith("brainweave") and not method.startswith("_"):
-                    # "as GDM does", "see open_study": the parameters are told there
+                    # "as GDM does", "see load_nifti": the parameters are told there
                     told = {"PR01"} if ":`" in (function.__doc__ or "") else set()
                     _check(f"brainweave.{name}.{method}", NOT_ASKED_OF_METHODS | told)
 

@@ -72,12 +72,9 @@ from .graphs.builders import neighbor_graph as neighbor_graph
 from .graphs.builders import time_graph as time_graph
 from .persistence.models import describe as describe
 from .persistence.models import load as load
-from .persistence.models import load_basis as load_basis
 from .persistence.models import register_aligner as register_aligner
 from .persistence.models import save as save
-from .persistence.models import save_basis as save_basis
 from .study.connectivity import connectivity_samples as connectivity_samples
-from .study.formats.any_format import load_study as load_study
 from .study.formats.bids import load_bids as load_bids
 from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti

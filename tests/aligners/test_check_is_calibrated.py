@@ -15,7 +15,6 @@ from brainweave._core.exceptions import AlignmentWarning
 from brainweave.aligners.check.alignment_check import stored_check
 from brainweave.aligners.check.held_out import _half_basis, remove_trends
 from brainweave.report import write_report
-from brainweave.study import write_bids
 from sizes import few_or_many
 
 QUICK = {"n_permutations": 99}
@@ -206,7 +205,7 @@ def test_auto_keeps_few_of_a_film_from_files(tmp_path):
         missing_parts=3,
         random_state=0,
     )
-    write_bids(film, tmp_path / "bids", task="movie", events=False)
+    film.to_bids(tmp_path / "bids", task="movie", events=False)
     film = bw.load_bids(tmp_path / "bids", task="movie", films="runs")
     assert 8 <= bw.GDM(graph="time").fit(film).n_components_ <= 13  # 10 are shared
 

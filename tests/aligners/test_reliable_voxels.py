@@ -13,9 +13,7 @@ from brainweave import (
     alignment_check,
     between_subject_classification,
     load,
-    load_basis,
     save,
-    save_basis,
 )
 from brainweave._core.exceptions import AlignmentWarning, LabelWarning
 from brainweave.aligners.check.held_out import _half_basis, remove_trends
@@ -171,7 +169,7 @@ def test_a_basis_from_a_file_is_checked_like_its_samples(rng, tmp_path):
     bases = []
     for subject, basis in zip(subjects, gdm.bases_, strict=True):
         path = tmp_path / f"{subject.id}.safetensors"
-        bases.append(load_basis(save_basis(basis, path, subject=subject)))
+        bases.append(load(save(basis, path, subject=subject)))
     found = GDM(2, standardize="reliability").fit(bases)
     assert_allclose(found.eigenvalues_, gdm.eigenvalues_, rtol=1e-6)
     ours, theirs = (alignment_check(model).agreement_cv for model in (found, gdm))

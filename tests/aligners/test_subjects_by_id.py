@@ -11,9 +11,7 @@ from brainweave import (
     Searchlight,
     between_subject_classification,
     load,
-    load_basis,
     save,
-    save_basis,
 )
 from brainweave._core.exceptions import InputError
 from brainweave.study import Study, Subject
@@ -125,11 +123,11 @@ def test_a_number_that_may_mean_two_people_is_refused(study):
 def test_labels_of_a_study_find_their_bases(study, tmp_path):
     bases = GDM(2).fit(study).bases_
     for i, basis in enumerate(bases):
-        save_basis(basis, tmp_path / f"{i}.safetensors")
+        save(basis, tmp_path / f"{i}.safetensors")
     # what is known of the samples differs from subject to subject
     mixed = Study(s._replace(labels=np.roll(s.labels, i)) for i, s in enumerate(study))
     expected = GDM(2).fit(bases, [s.labels for s in mixed])
-    for given in (bases, [load_basis(tmp_path / f"{i}.safetensors") for i in range(4)]):
+    for given in (bases, [load(tmp_path / f"{i}.safetensors") for i in range(4)]):
         found = GDM(2).fit(given, {s.id: s.labels for s in reversed(mixed)})
         assert found.ids_ == study.ids
         np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_)

@@ -205,9 +205,9 @@ def test_films_from_a_table_are_checked_by_the_bids_app(tree, tmp_path, call):
     made = basis.stat().st_mtime_ns
     call("run", tree, out, "participant", *given, "-q")
     assert basis.stat().st_mtime_ns == made
-    ids = bw.load_basis(basis).stimuli
+    ids = bw.load(basis).stimuli
     assert {str(id).split("@")[0] for id in ids if id} == {"Pieman"}
     table.write_text("run\tfilm\n1\tPieman\n2\tSherlock\n")  # it is an input
     call("run", tree, out, "participant", *given, "-q")
-    ids = bw.load_basis(basis).stimuli
+    ids = bw.load(basis).stimuli
     assert {str(id).split("@")[0] for id in ids if id} == {"Pieman", "Sherlock"}

@@ -200,9 +200,8 @@ WRONG = [
     ((*TASK, "--smoothing-fwhm", "4mm"), 2, "got '4mm'"),
     ((*TASK, "--smoothing-fwhm", "-4"), 2, "smoothing"),
     ((*TASK, "--labels", "x.tsv"), 2, "There is no file 'x.tsv'"),
-    ((*TASK, "--param", "format=nifti"), 2, "no option 'task'"),
     ((*TASK, "--param", "space=x", "--space", "y"), 2, "--space and by"),
-    ((*TASK, "--param", "colour=red"), 2, "BIDS files have no option 'colour'"),
+    ((*TASK, "--param", "colour=red"), 2, "load_bids has no option 'colour'"),
 ]
 
 

@@ -76,11 +76,6 @@ WRONG = [
     (("convert", "{tmp}/none", "{tmp}/s"), 2, "There is no"),
     (("convert", "{tmp}"), 2, "then the folder to make"),
     (("convert", "{tmp}", "{tmp}/s"), 2, "is not clear"),
-    (
-        ("convert", "{study}", "{tmp}/s", "--param", "format=vhs"),
-        2,
-        "'study'; got 'vhs'.",
-    ),
     (("convert", "{study}", "{tmp}/s", "--task", "x"), 2, "copied without task"),
     (("compare", "{study}", "-o", "{model}"), 2, "is a file; --output names"),
     (("compare", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"), 2, "--protocol"),

@@ -372,7 +372,7 @@ def test_gdm_is_far_above_no_alignment_on_the_raider_images(real_data):
     study = load_matlab(
         [folder / "image_data_lh.mat", folder / "image_data_rh.mat"],
         labels=folder / "label.mat",
-        samples_per_run=7,
+        runs=np.repeat(range(8), 7),
     )
     split = split_study(study, halves="run")
     plain = between_subject_classification(NoAlignment(), split)

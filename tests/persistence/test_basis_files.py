@@ -27,7 +27,7 @@ def stored(tmp_path, study, **options):
     for subject in study:
         basis = bw.SubjectBasis(subject.data(), name=subject.id, **options)
         path = tmp_path / f"{subject.id}.safetensors"
-        bases.append(bw.load_basis(bw.save_basis(basis, path, subject=subject)))
+        bases.append(bw.load(bw.save(basis, path, subject=subject)))
     return bases
 
 
@@ -95,7 +95,7 @@ def test_a_stored_basis_takes_another_kernel(tmp_path, kernel):
 def test_a_precomputed_gram_matrix_is_stored(tmp_path):
     X = make_study((40,))[0].data()
     basis = bw.SubjectBasis(X @ X.T, kernel="precomputed")
-    loaded = bw.load_basis(bw.save_basis(basis, tmp_path / "b.safetensors"))
+    loaded = bw.load(bw.save(basis, tmp_path / "b.safetensors"))
     cross = X[:5] @ X.T
     assert_allclose(loaded.project(cross), basis.project(cross), atol=1e-10)
 
@@ -108,10 +108,10 @@ def test_damaged_basis_files_are_refused(tmp_path):
     for cut in (0, 5, 300, len(content) - 1):
         path.write_bytes(content[:cut])
         with pytest.raises(ModelFileError, match="cut off"):
-            bw.load_basis(path)
+            bw.load(path)
     changed = bytearray(content)
     changed[-3] ^= 8
     path.write_bytes(bytes(changed))
-    with pytest.raises(ModelFileError, match="the checksum of array '"):
-        bw.load_basis(path)
+    with pytest.raises(ModelFileError, match="the checksum of its arrays"):
+        bw.load(path)
     assert bw.describe(path)["kind"] == "basis"

@@ -337,7 +337,7 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(ModelFileError, match="kernel is a function"):
         bw.save(model, path)
     with pytest.raises(ModelFileError, match="function as its kernel"):
-        bw.save_basis(model.bases_[0], path)
+        bw.save(model.bases_[0], path)
     with pytest.raises(ModelFileError, match="GDM is not fitted yet"):
         bw.save(bw.GDM(), path)
     fitted = bw.GDM(3).fit(X, y)
@@ -356,8 +356,6 @@ def test_what_cannot_be_saved_is_named(tmp_path):
         bw.save(Unknown(3).fit(X, y), path)
     with pytest.raises(TypeError, match="takes a fitted aligner"):
         bw.save(X, path)
-    with pytest.raises(TypeError, match="save_basis takes a SubjectBasis"):
-        bw.save_basis(X[0], path)
     with pytest.raises(ModelFileError, match="known already"):
         register_aligner(type("GDM", (bw.GDM,), {}))
     assert list(tmp_path.iterdir()) == []
@@ -430,30 +428,22 @@ def test_each_kind_of_wrong_file_is_named(tmp_path):
     refused(content + b"x", "appended to")
     flipped = bytearray(content)
     flipped[-1] ^= 1
-    refused(bytes(flipped), "damaged: the checksum of array")
+    refused(bytes(flipped), "damaged: the checksum of its arrays")
     refused(content.replace(b"0.82", b"0.83", 1), "checksum of its description")
     refused(content.replace(b'"F64"', b'"F32"', 1), "damaged in its header")
     save_file({"a": np.zeros(2)}, wrong)
     with pytest.raises(ModelFileError, match="brainweave did not write it"):
         bw.load(wrong)
-    basis = bw.save_basis(bw.SubjectBasis(X[0]), tmp_path / "b.safetensors")
-    with pytest.raises(ModelFileError, match="brainweave-basis file; a brainweave-mod"):
-        bw.load(basis)
-    with pytest.raises(ModelFileError, match="brainweave-model file; a brainweave-bas"):
-        bw.load_basis(path)
 
 
 def test_other_versions_of_the_format_are_refused(tmp_path, monkeypatch):
     X, y = make_data()
     model, path = bw.GDM(3).fit(X, y), tmp_path / "m.safetensors"
-    for version, match in (
-        (3, "newer than this brainweave"),
-        (1, "its version is '1'"),
-    ):
+    for version in (3, 1):
         monkeypatch.setattr(codec, "VERSION", version)
         bw.save(model, path)
         monkeypatch.undo()
-        with pytest.raises(ModelFileError, match=match):
+        with pytest.raises(ModelFileError, match=f"has format version '{version}'"):
             bw.load(path)
 
 
@@ -472,12 +462,12 @@ def test_a_file_without_verification_opens_at_once(tmp_path):
 
 def rewritten(path, target, edit, arrays=None):
     """Write a file whose checksums are right, but whose document was edited."""
-    read = read_container(path, kind="brainweave-model")
+    read = read_container(path)
     document = json.loads(json.dumps(read.document))
     document.pop("arrays")
     values = {**read.arrays, **(arrays or {})}
     edit(document)
-    write_container(target, document, values, kind="brainweave-model")
+    write_container(target, document, values)
     return target
 
 
@@ -492,7 +482,7 @@ def rewritten(path, target, edit, arrays=None):
         (lambda d: d["model"]["aligner"]["state"].pop("maps_"), {}, "no maps"),
         (lambda d: d["model"].update(aligner={"call": 1}), {}, "not have the entries"),
         (lambda d: d.update(model={"call": "os"}), {}, "unknown kind 'call'"),
-        (lambda d: d.update(model=3), {}, "neither an aligner nor a map"),
+        (lambda d: d.update(model=3), {}, "neither an aligner, a map"),
         (lambda d: None, {"maps_.0.mean": np.zeros(3)}, "of different voxels"),
         (lambda d: None, {"maps_.0.weights": np.zeros((40, 2))}, "different shapes"),
         (lambda d: None, {"maps_.0.weights": np.zeros(40)}, "1 dimensions where 2"),
@@ -570,10 +560,7 @@ def test_a_model_keeps_whose_it_is_and_what_it_was_fitted_on(tmp_path):
     facts = bw.describe(path)["facts"]
     assert facts["subjects"] == "07, 03, 11"
     assert facts["study_fingerprint"] == study.fingerprint()
-    assert facts["aligned by labels, ids or rows"] == "yes"
     assert bw.load(bw.save(bw.GDM(3).fit(X, y), path)).ids_ is None
-    bw.save(bw.NoAlignment().fit([X[0], X[0]]), path)
-    assert bw.describe(path)["facts"]["aligned by labels, ids or rows"] == "no"
 
 
 def test_a_saved_model_knows_the_samples_that_made_it(tmp_path):

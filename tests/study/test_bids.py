@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import (
     Cleaning,
-    EventRules,
     Sampling,
     SimulationSettings,
     SurfaceSpace,
@@ -122,17 +121,13 @@ def test_column_of_category_and_stimulus_is_a_choice(dataset):
 def test_without_labels_every_volume_is_a_sample(dataset):
     for path in dataset.rglob("*_events.tsv"):
         path.unlink()
-    loaded = load_bids(
-        dataset, label=None, events=EventRules(moments=True), confounds=None
-    )
+    loaded = load_bids(dataset, label=None, confounds=None)
     n_volumes = sum(nib.load(bold(dataset, "01", r)).shape[3] for r in (1, 2))
     assert loaded[0].n_samples == n_volumes
     assert loaded[0].labels is None
-    assert loaded[0].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
-    with pytest.raises(InputError, match="samples='blocks' needs events"):
-        load_bids(dataset, label=None, samples="blocks")
-    with pytest.raises(InputError, match="samples='blocks' needs events, not films"):
-        load_bids(dataset, films="runs", samples="blocks")
+    for options in ({"label": None}, {"films": "runs"}):
+        with pytest.raises(InputError, match=r"'blocks' needs label=\.\.\., and no"):
+            load_bids(dataset, **options, samples="blocks")
 
 
 def test_blocks_are_the_means_of_the_volumes(untouched):
@@ -144,14 +139,13 @@ def test_blocks_are_the_means_of_the_volumes(untouched):
 
 
 def test_trial_models_hold_the_confounds(untouched):
-    plain = load_bids(untouched, samples="trials-lss", confounds=None)[0].data()
-    simple = load_bids(untouched, samples="trials-lss", confounds=["csf"])[0].data()
+    plain = load_bids(untouched, samples="trials", confounds=None)[0].data()
+    simple = load_bids(untouched, samples="trials", confounds=["csf"])[0].data()
     assert plain.shape == simple.shape == (6, plain.shape[1])
     assert not np.allclose(plain, simple)
 
 
-@pytest.mark.parametrize("samples", ["trials-lsa", "trials-lss"])
-def test_trial_estimates_are_the_responses(tmp_path, samples):
+def test_trial_estimates_are_the_responses(tmp_path):
     study = simulate_study(
         n_subjects=1,
         categories=3,
@@ -168,7 +162,7 @@ def test_trial_estimates_are_the_responses(tmp_path, samples):
         ),
     )
     folder = study.to_bids(tmp_path / "out", raw=False)
-    subject = load_bids(folder, samples=samples, confounds=("motion",))[0]
+    subject = load_bids(folder, samples="trials", confounds=("motion",))[0]
     truth = study.truth
     recovered = subject.data() @ np.linalg.pinv(truth.maps[0])
     expected = truth.centroids[[truth.categories.index(c) for c in subject.labels]]
@@ -187,7 +181,7 @@ def test_given_masks_are_used(untouched, study, tmp_path):
     nib.save(image, tmp_path / "mask.nii.gz")
     loaded = load_bids(untouched, subjects=["01", "02"], mask=tmp_path / "mask.nii.gz")
     assert {s.n_voxels for s in loaded} == {inside.sum()}
-    own = {"sub-01": image, "02": image}
+    own = {"01": image, "02": image}
     assert load_bids(untouched, subjects=["01", "02"], mask=own)[1].n_voxels
     with pytest.raises(InputError, match="no mask for subject '03'; there is for '01'"):
         load_bids(untouched, mask=own)
@@ -198,7 +192,6 @@ def test_given_masks_are_used(untouched, study, tmp_path):
     [
         {"confounds": "simple"},
         {"confounds": "scrubbing"},
-        {"confounds": "compcor"},
         {"confounds": ("motion", "high_pass")},
         {"confounds": ["csf", "trans_x_derivative1"]},
         {"confounds": None, "cleaning": Cleaning(standardize="zscore")},
@@ -441,7 +434,7 @@ def test_mask_of_another_shape_or_affine_is_refused(untouched, study):
         load_bids(untouched, mask=shifted)
 
 
-def test_voxels_that_are_not_numbers_are_refused_or_zeroed(dataset, study):
+def test_voxels_that_are_not_numbers_are_refused(dataset, study):
     i, j, k = np.argwhere(study.truth.masks[0])[5]
 
     image = nib.load(bold(dataset))
@@ -449,10 +442,8 @@ def test_voxels_that_are_not_numbers_are_refused_or_zeroed(dataset, study):
     data[i, j, k, 3] = np.nan
     nib.save(nib.Nifti1Image(data, image.affine), bold(dataset))
     loaded = load_bids(dataset, confounds=None)
-    with pytest.raises(StudyError, match=r"run-1.*1 of \d+ voxels.*nan=\"zero\""):
+    with pytest.raises(StudyError, match=r"run-1.*1 of \d+ voxels.*tighter mask"):
         loaded[0].data()
-    zeroed = load_bids(dataset, confounds=None, cleaning=Cleaning(nan="zero"))[0]
-    assert_allclose(zeroed.data()[zeroed.runs == 1, 5], 0, atol=0)
 
 
 def test_gzip_that_ends_early_is_named(dataset):
@@ -488,8 +479,8 @@ def test_missing_mask_and_confounds_name_the_way_out(dataset):
         ({"space": "MNI"}, "no space 'MNI'; it has 'T1w'"),
         ({"subjects": ["09"]}, "no subjects '09'; it has '01', '02', '03'"),
         ({"runs": [7]}, "no runs '7'; it has '1', '2'"),
-        ({"derivatives": "derivatives/xcp"}, "no folder 'derivatives/xcp'"),
-        ({"confounds": "everything"}, "must be one of 'simple'.*got 'everything'"),
+        ({"derivatives": "derivatives/xcp"}, "no folder .*derivatives/xcp'"),
+        ({"confounds": "everything"}, "cannot be used with confounds='everything'"),
         ({"confounds": ["heart"]}, "no column 'heart'.*'trans_x'"),
         ({"confounds": ("motions",)}, "cannot be used with confounds"),
         ({"scrub": 0.0}, "scrub=0.0 must be a displacement above zero"),
@@ -532,7 +523,7 @@ def test_versions_of_a_run_are_told_apart_by_entities(dataset):
             name = path.name.replace("space-T1w", f"space-T1w_res-{res}")
             shutil.copy(path, path.with_name(name))
         path.unlink()
-    with pytest.raises(StudyError, match=r"differ in 'res': '1', '2'.*\{'res': "):
+    with pytest.raises(StudyError, match=r"2 files for run 1: .*res-1.*entities="):
         load_bids(dataset)
     loaded = load_bids(dataset, entities={"res": "2"})
     assert all("res-2" in run.name for s in loaded for run in s.samples.runs)
@@ -565,9 +556,9 @@ def set_repetition_time(root, value):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (2500, r"bold.json' is 2500 s.*milliseconds: write 2\.5"),
+        (2500, r"bold.json' is 2500; .* \(not milliseconds\)"),
         (2.0, r"bold.json' is 2 s, but the header of .* says 2\.5 s"),
-        ("two", "bold.json' is 'two', not a number"),
+        ("two", "bold.json' is 'two'; it must be a number"),
     ],
 )
 def test_repetition_time_that_cannot_be_is_refused(dataset, value, message):
@@ -604,7 +595,7 @@ def test_events_outside_their_run_are_mentioned(dataset):
         table.loc[len(table) - 1, "onset"] += 1000
 
     change_events(dataset, onsets)
-    with pytest.warns(UserWarning, match="6 of 18 events lie before or after"):
+    with pytest.warns(UserWarning, match="6 events lie before or after"):
         loaded = load_bids(dataset)
     assert loaded.record["runs"]["01"]["1"]["outside"] == 1
 
@@ -631,7 +622,7 @@ def test_record_says_what_was_done(dataset, tmp_path):
 
     for path in dataset.rglob("sub-02_task-objects_run-1*"):
         path.unlink()
-    how = {"events": EventRules(ignore="cat"), "cleaning": Cleaning(smoothing_fwhm=6.0)}
+    how = {"ignore": "cat", "cleaning": Cleaning(smoothing_fwhm=6.0)}
     loaded = load_bids(dataset, scrub=0.5, **how)
     record = loaded.record
     assert record["settings"]["ignore"] == ["cat"]
@@ -782,7 +773,7 @@ def _confounds(dataset):
     ("cell", "message"),
     [
         ("n/a", "'csf' is nan in row 5"),
-        ("1e999", "'csf' is (inf|1e999) in row 5"),
+        ("1e999", "'csf' is inf in row 5|contains infinity"),
         ("=cmd|'/C calc'!A0", "not all numbers|'csf' is =cmd.* in row 5"),
     ],
 )
@@ -806,7 +797,7 @@ def test_confounds_of_another_length_are_refused(dataset, n_more, options):
     lines = path.read_text().splitlines()
     lines = lines[:n_more] if n_more < 0 else [*lines, lines[-1]]
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(StudyError, match=r"volumes, but its confounds have shape"):
+    with pytest.raises(StudyError, match=r"its confounds have shape"):
         load_bids(dataset, subjects=["01"], **options)
 
 
@@ -824,30 +815,18 @@ def test_an_open_dataset_stands_for_its_folder(untouched):
     assert load_bids(dataset).ids == ["01", "02", "03"]
 
 
-def test_a_task_without_events_is_a_film(dataset):
+def test_a_task_without_events_can_be_a_film(dataset):
     for path in dataset.rglob("*_events.tsv"):
         path.unlink()
-    with pytest.warns(UserWarning, match=r"No run of task 'objects' .* is a film"):
-        loaded = load_bids(dataset)
+    loaded = load_bids(dataset, films="runs")
     assert loaded["02"].labels is None
     assert loaded["02"].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
     assert set(loaded["02"].films) == {"run-1", "run-2"}
     assert "single volumes" in dict(describe_record(loaded.record)).values()
-    quiet = load_bids(dataset, films="runs")
-    np.testing.assert_array_equal(quiet[1].stimuli, loaded[1].stimuli)
-    np.testing.assert_array_equal(quiet[1].data(), loaded[1].data())
     alone = load_bids(dataset, label=None, films="runs", subjects=["02"])
     np.testing.assert_array_equal(alone[0].stimuli, loaded[1].stimuli)
+    np.testing.assert_array_equal(alone[0].data(), loaded[1].data())
     assert load_bids(dataset, label=None)[0].stimuli is None
-
-
-def test_rest_without_events_has_no_film(dataset):
-    for path in sorted(dataset.rglob("*_events.tsv")):
-        path.unlink()
-    for path in sorted(dataset.rglob("*task-objects*")):
-        path.rename(path.with_name(path.name.replace("task-objects", "task-rest")))
-    with pytest.warns(UserWarning, match="each run shows no film, by the task's name"):
-        assert load_bids(dataset)[0].stimuli is None
 
 
 def test_runs_without_any_events_name_the_way_out(dataset):
@@ -857,7 +836,7 @@ def test_runs_without_any_events_name_the_way_out(dataset):
         pytest.warns(UserWarning, match="no events file and is left out"),
         pytest.raises(StudyError, match=r"No run .* has an events .*label=None"),
     ):
-        load_bids(dataset, label="stim_file")
+        load_bids(dataset)
 
 
 def test_files_that_are_no_magnitude_image_of_a_subject_are_passed_over(dataset):
@@ -871,7 +850,7 @@ def test_files_that_are_no_magnitude_image_of_a_subject_are_passed_over(dataset)
 def test_two_files_for_one_run_are_named(dataset):
     path = bold(dataset)
     shutil.copy(path, path.with_name(path.name.replace("_run", "_dir-LR_run")))
-    with pytest.raises(StudyError, match=r"'01' has more than one file for run 1:.*LR"):
+    with pytest.raises(StudyError, match=r"'01' has 2 files for run 1:.*LR"):
         load_bids(dataset)
 
 
@@ -910,7 +889,7 @@ def test_scrubbing_that_leaves_nothing_is_refused(dataset):
 
 
 def test_confounds_of_an_odd_type_are_refused(untouched):
-    with pytest.raises(InputError, match="a list or None, got int"):
+    with pytest.raises(InputError, match="a list or None"):
         load_bids(untouched, confounds=3)
 
 
@@ -955,7 +934,7 @@ def events_of(folder):
 def test_one_label_to_ignore_is_ignored(tmp_path):
     folder, study = bids_dataset(tmp_path)
     add_button_presses(folder)
-    loaded = load_bids(folder, events=EventRules(ignore="button_press"))
+    loaded = load_bids(folder, ignore="button_press")
     assert loaded.categories == study.categories
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
 
@@ -969,9 +948,7 @@ def test_button_presses_are_no_category_and_are_named(tmp_path):
         loaded = load_bids(folder)
     assert loaded.categories == study.categories
     assert loaded.record["left_out"] == {"button_press": n_presses}
-    kept = load_bids(
-        folder, events=EventRules(keep="button_press", ignore=study.categories)
-    )
+    kept = load_bids(folder, keep="button_press", ignore=study.categories)
     assert kept.categories == ["button_press"]
 
 
@@ -984,7 +961,7 @@ def test_a_label_to_ignore_adds_to_those_that_are_no_stimuli(tmp_path):
         rows = rows.replace("\n", "\tn/a" * width + "\n")
         path.write_text("\n".join([header, *lines]) + "\n" + rows)
     first, *others = study.categories
-    loaded = load_bids(folder, events=EventRules(ignore=[first, "response"]))
+    loaded = load_bids(folder, ignore=[first, "response"])
     assert loaded.categories == others
     assert set(loaded.record["left_out"]) == {first, "Rest", "fixation", "response"}
 
@@ -993,8 +970,6 @@ def test_button_presses_take_no_volumes_from_blocks(tmp_path):
     folder, study = bids_dataset(tmp_path)
     add_button_presses(folder)
     with pytest.warns(UserWarning, match="volumes lie under events of more than one"):
-        loaded = load_bids(folder, events=EventRules(keep="button_press"))
+        loaded = load_bids(folder, keep="button_press")
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
-    run = loaded.record["runs"]["01"]["1"]
-    assert run["shared_volumes"] > 0
-    assert run["overshadowed"] > 0
+    assert loaded.record["runs"]["01"]["1"]["shared_volumes"] > 0

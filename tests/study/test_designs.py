@@ -20,7 +20,7 @@ BLOCKS = Design(
 
 def shown_volumes(design, runs):
     return [
-        match_volumes(r.events, r.n_volumes, design.tr, hrf_delay=design.hrf_delay)
+        match_volumes(r.events, r.n_volumes, design.tr, hrf_delay=design.hrf_delay)[0]
         for r in runs
     ]
 

@@ -5,6 +5,7 @@ import zlib
 
 import nibabel as nib
 import numpy as np
+import pandas as pd
 import pytest
 from nilearn.masking import apply_mask, unmask
 from nilearn.signal import clean
@@ -18,13 +19,28 @@ from brainweave.study.formats.images import (
     load_gifti,
     load_nifti,
 )
-from brainweave.study.formats.runs import Cleaning, ImageSource, Run, read_run
+from brainweave.study.formats.runs import (
+    Cleaning,
+    ImageSource,
+    Run,
+    columns_to_remove,
+)
 from brainweave.study.provenance import describe_record
-from brainweave.study.spaces import VolumeSpace, reading
+from brainweave.study.spaces import RunHeader, VolumeSpace, reading
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 AFFINE = np.array([[2.0, 0, 0, -9], [0, 2, 0, -8], [0, 0, 3, -7], [0, 0, 0, 1]])
 SHAPE = (5, 6, 4)
+
+
+def with_confounds(files, confounds):
+    pairs = {id: zip(files[id], known, strict=True) for id, known in confounds.items()}
+    return {**files, **{id: [Run(*pair) for pair in own] for id, own in pairs.items()}}
+
+
+def read_run(run, space, cleaning=None):
+    run = run if isinstance(run, Run) else Run(run)
+    return ImageSource([run], space, cleaning).read()
 
 
 def make_volume(
@@ -132,9 +148,9 @@ def test_labels_and_stimuli_are_per_subject_or_for_all(files):
 def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
 
     paths, masks = files
-    confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))], "b": None}
+    confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))]}
     how = Cleaning(standardize="zscore")
-    study = load_nifti(paths, mask=masks, confounds=confounds, cleaning=how)
+    study = load_nifti(with_confounds(paths, confounds), mask=masks, cleaning=how)
     raw = apply_mask(str(paths["a"][1]), str(masks["a"]))
     expected = clean(
         raw,
@@ -213,7 +229,7 @@ def test_cosines_among_the_confounds_do_no_harm(rng):
     cosines = np.cos(np.pi * np.arange(1, 5) * (n + 0.5) / 150)
     default = load_nifti({"a": image}, mask=mask)["a"].data()
     for table in (cosines, pd.DataFrame(cosines).add_prefix("cosine0")):
-        twice = load_nifti({"a": image}, mask=mask, confounds={"a": [table]})
+        twice = load_nifti({"a": Run(image, table)}, mask=mask)
         assert_allclose(twice["a"].data(), default, rtol=1e-5)
 
 
@@ -329,22 +345,15 @@ def test_nan_in_a_mask_is_outside(rng):
     assert VolumeSpace(nib.Nifti1Image(values, AFFINE)).n_voxels == 4 * 6 * 4
 
 
-def test_nan_voxels_are_an_error_or_zero(rng):
+def test_nan_voxels_are_an_error(rng):
     image, mask = make_volume(rng), make_mask(rng)
     data = np.asarray(image.dataobj).copy()
     where = tuple(np.argwhere(np.asarray(mask.dataobj))[3])
     data[(*where, 5)] = np.nan
     bad = nib.Nifti1Image(data, AFFINE)
     n = int(np.asarray(mask.dataobj).sum())
-    with pytest.raises(StudyError, match=rf"1 of {n} voxels in the mask are NaN.*nan="):
+    with pytest.raises(StudyError, match=rf"1 of {n} voxels in the mask are NaN"):
         load_nifti({"a": bad}, mask=mask)["a"].data()
-    filled = load_nifti({"a": bad}, mask=mask, cleaning=Cleaning(nan="zero"))[
-        "a"
-    ].data()
-    clean = load_nifti({"a": image}, mask=mask)["a"].data()
-    assert_array_equal(filled[:, 3], 0)
-    assert_array_equal(np.delete(filled, 3, 1), np.delete(clean, 3, 1))
-    assert np.isnan(np.asarray(bad.dataobj)).sum() == 1  # the input is untouched
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -435,12 +444,9 @@ def test_magnitudes_that_no_image_has_are_refused_by_name(rng, tmp_path, value):
     data = np.array(image.dataobj)
     data[tuple(np.argwhere(np.asarray(mask.dataobj) > 0)[2])][1] = value
     nib.save(nib.Nifti1Image(data, AFFINE), tmp_path / "run.nii")
-    for nan in ("error", "zero"):
-        study = load_nifti(
-            {"a": tmp_path / "run.nii"}, mask=mask, cleaning=Cleaning(nan=nan)
-        )
-        with pytest.raises(StudyError, match=r"run.nii' has a value .* in voxel 2;"):
-            study["a"].data()
+    study = load_nifti({"a": tmp_path / "run.nii"}, mask=mask)
+    with pytest.raises(StudyError, match=r"run.nii' has a value .* in voxel 2;"):
+        study["a"].data()
 
 
 def test_missing_and_foreign_files_are_named(rng, tmp_path):
@@ -468,7 +474,6 @@ def test_wrong_arguments_are_explained(rng, call, error, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"nan": "drop"}, "nan of Cleaning.*'zero'"),
         ({"standardize": True}, "standardize of .*'psc'"),
         ({"high_pass": -1}, "high_pass must be above"),
     ],
@@ -482,48 +487,38 @@ def test_wrong_settings_are_explained(setting, message):
     ("confounds", "message"),
     [
         (
-            {"a": [np.zeros((7, 1))]},
-            r"has 8 volumes, but its confounds have .*\(7, 1\)",
+            np.zeros((7, 1)),
+            r"its confounds have shape \(7, 1\).* its 8 volumes",
         ),
-        ({"a": [np.full((8, 1), np.nan)]}, "0 is nan in row 2"),
-        ({"a": [None, None]}, "'a' has 1 runs, but confounds for 2"),
-        ({"b": [None]}, "no confounds for subject 'a'"),
+        (np.full((8, 1), np.nan), "0 is nan in row 2"),
     ],
 )
 def test_confounds_that_do_not_fit_are_explained(rng, confounds, message):
     with pytest.raises((StudyError, InputError), match=message):
-        load_nifti({"a": make_volume(rng)}, mask=make_mask(rng), confounds=confounds)[
+        load_nifti({"a": Run(make_volume(rng), confounds)}, mask=make_mask(rng))[
             "a"
         ].data()
 
 
-def test_confounds_of_an_empty_run_are_empty():
-    from brainweave.study.formats.runs import confound_columns
-
-    assert confound_columns(np.empty((0, 2)), 0, "a").shape == (0, 2)
+def test_the_first_value_of_a_derivative_is_zero():
     gap = np.array([[np.nan, 1.0], [2.0, 3.0]])
-    assert confound_columns(gap, 2, "a").tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    run = Run("run.nii", gap, header=RunHeader(2))
+    assert columns_to_remove(run, None).tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    empty = Run("run.nii", np.empty((0, 2)), header=RunHeader(0))
+    assert columns_to_remove(empty, None).shape == (0, 2)
 
 
-def test_confounds_come_from_tables(rng, tmp_path):
+def test_confounds_come_from_tables(rng):
     values = rng.normal(size=(8, 2))
     image, mask = make_volume(rng), make_mask(rng)
-    rows = "\n".join(f"{x!r}\t{y!r}" for x, y in values.tolist())
-    (tmp_path / "c.tsv").write_text(
-        "fd\tx\nn/a\t0.5\n" + "\n".join(rows.split("\n")[1:])
-    )
-    np.savetxt(tmp_path / "c.par", values)
-    (tmp_path / "bad.tsv").write_text("a\tb\n1\tx\n" + "1\t2\n" * 7)
     cleaned = [
-        load_nifti({"a": image}, mask=mask, confounds={"a": c})["a"].data()
-        for c in (values, tmp_path / "c.par")
+        load_nifti({"a": Run(image, c)}, mask=mask)["a"].data()
+        for c in (values, pd.DataFrame(values, columns=["fd", "x"]))
     ]
-    assert_allclose(cleaned[0], cleaned[1], rtol=1e-4)
-    load_nifti({"a": image}, mask=mask, confounds={"a": tmp_path / "c.tsv"})["a"].data()
-    with pytest.raises(StudyError, match=r"bad.tsv"):
-        load_nifti({"a": image}, mask=mask, confounds={"a": tmp_path / "bad.tsv"})[
-            "a"
-        ].data()
+    assert_array_equal(*cleaned)
+    bad = pd.DataFrame({"a": ["x"] * 8})
+    with pytest.raises(StudyError, match="are not all numbers"):
+        load_nifti({"a": Run(image, bad)}, mask=mask)["a"].data()
 
 
 # --- back to the brain -------------------------------------------------------------
@@ -802,8 +797,6 @@ def test_volumes_can_be_chosen_by_a_mask(rng):
         read_run(Run(image, sample_mask=chosen[1:]), space)
     with pytest.raises(InputError, match="sample_mask leaves no volume at all"):
         read_run(Run(image, sample_mask=np.zeros(6, bool)), space)
-    with pytest.raises(StudyError, match="at least one run, got none"):
-        ImageSource([], space)
     with pytest.raises(StudyError, match="Subject 'a' has no samples"):
         load_nifti({"a": Run(image, sample_mask=[])}, mask=make_mask(rng))
 
@@ -820,8 +813,8 @@ def test_a_run_that_changed_since_it_was_opened_is_named(rng, tmp_path):
 def test_one_confound_may_be_a_vector(rng):
     image, mask = make_volume(rng, 8), make_mask(rng)
     column = np.arange(8.0)
-    one = load_nifti({"a": image}, mask=mask, confounds={"a": column})
-    other = load_nifti({"a": image}, mask=mask, confounds={"a": column[:, None]})
+    one = load_nifti({"a": Run(image, column)}, mask=mask)
+    other = load_nifti({"a": Run(image, column[:, None])}, mask=mask)
     assert_array_equal(one["a"].data(), other["a"].data())
 
 

@@ -79,7 +79,9 @@ def store(file, name, value):
 def test_real_raider_images_load(real_data):
     folder = real_data / "raider_images"
     hemispheres = [folder / "image_data_lh.mat", folder / "image_data_rh.mat"]
-    study = load_matlab(hemispheres, labels=folder / "label.mat", samples_per_run=7)
+    study = load_matlab(
+        hemispheres, labels=folder / "label.mat", runs=np.repeat(range(1, 9), 7)
+    )
     assert len(study) == 10
     assert study.summary()["samples"].unique().tolist() == [56]
     assert study.summary()["voxels"].unique().tolist() == [1000]
@@ -122,8 +124,6 @@ def test_cells_give_subjects_of_different_sizes(tmp_path, rng, hdf5):
     assert study.ids == ["01", "02", "03"]
     for subject, array in zip(study, arrays, strict=True):
         assert_array_equal(subject.data(), array)
-    turned = load_matlab(path, order=("voxels", "samples"))
-    assert_array_equal(turned[2].data(), arrays[2].T)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -145,42 +145,17 @@ def test_one_subject_is_a_matrix(tmp_path, rng):
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_dimensions_can_be_in_any_order(tmp_path, rng):
-    values = rng.normal(size=(3, 6, 4))
-    savemat(tmp_path / "x.mat", {"data": values})
-    study = load_matlab(tmp_path / "x.mat", order=("subjects", "samples", "voxels"))
-    assert_array_equal(study[2].data(), values[2])
-    with pytest.raises(
-        InputError, match="must be a permutation of 'voxels', 'samples'"
-    ):
-        load_matlab(tmp_path / "x.mat", order=("time", "voxels", "subjects"))
-    with pytest.raises(InputError, match="the array has 3 dimensions"):
-        load_matlab(tmp_path / "x.mat", order=("samples", "voxels"))
-
-
-@pytest.mark.usefixtures("in_this_process")
-def test_runs_from_counts(tmp_path, rng):
-    savemat(tmp_path / "x.mat", {"data": rng.normal(size=(4, 6, 2))})
-    path = tmp_path / "x.mat"
-    assert load_matlab(path, samples_per_run=3)[0].runs.tolist() == [1, 1, 1, 2, 2, 2]
-    with pytest.raises(InputError, match="samples_per_run=4 does not divide the 6"):
-        load_matlab(path, samples_per_run=4)
-    with pytest.raises(InputError, match="not both"):
-        load_matlab(path, samples_per_run=3, runs=[1] * 6)
-
-
-@pytest.mark.usefixtures("in_this_process")
 def test_the_variable_is_chosen_or_asked_for(tmp_path, rng):
     path = tmp_path / "x.mat"
     content = {"a": rng.normal(size=(4, 6, 2)), "xyz": rng.normal(size=(4, 3))}
     savemat(path, content)
     assert len(load_matlab(path)) == 2  # the 3-D one
     savemat(path, {**content, "b": content["a"] + 1})
-    with pytest.raises(StudyError, match=r"2 variables .*'a', 'b'.*variable="):
+    with pytest.raises(StudyError, match=r"\['a', 'b'\] could be.*variable="):
         load_matlab(path)
     chosen = load_matlab(path, variable="b")
     assert_array_equal(chosen[0].data(), content["a"][:, :, 0].T + 1)
-    with pytest.raises(StudyError, match="has no 'c'; it has 'a', "):
+    with pytest.raises(StudyError, match=r"it has \['a', "):
         load_matlab(path, variable="c")
 
 
@@ -189,7 +164,7 @@ def test_hemispheres_that_do_not_match_are_named(tmp_path, rng):
     paths = [tmp_path / "l.mat", tmp_path / "r.mat"]
     savemat(paths[0], {"l": rng.normal(size=(4, 6, 2))})
     savemat(paths[1], {"r": rng.normal(size=(4, 6, 3))})
-    with pytest.raises(StudyError, match=r"r.mat' .* of 3 subjects, .*l.mat' .* of 2"):
+    with pytest.raises(StudyError, match=r"r.mat' has \[6, 6, 6\] .*l.mat' \[6, 6\]"):
         load_matlab(paths)
     savemat(paths[1], {"r": rng.normal(size=(4, 5, 2))})
     with pytest.raises(StudyError, match=r"r.mat' has \[5, 5\] samples"):
@@ -212,7 +187,7 @@ def test_broken_and_foreign_files_are_named(tmp_path, rng):
     with pytest.raises(StudyError, match=r"x.mat' is not a readable MATLAB file"):
         load_matlab(path)
     savemat(path, {"label": np.arange(5.0)})
-    with pytest.raises(StudyError, match="0 variables that could be the samples"):
+    with pytest.raises(StudyError, match="nothing in it could be the samples"):
         load_matlab(path)
     savemat(path, {"data": cell([np.zeros((2, 2)), "text"])})
     with pytest.raises(StudyError, match="entry 2 is not a 2-D array"):
@@ -342,7 +317,7 @@ from brainweave.study.formats.matlab import read_variables
 good = open({good!r}, "rb").read()
 read_variables({good!r})  # imports what it needs, once
 ends = []
-for number in range(80):
+for number in range(32):
     rng = random.Random(number)
     data = bytearray(good)
     for _ in range(rng.choice([1, 2, 5])):
@@ -369,9 +344,9 @@ def test_changed_files_end_in_an_answer_or_in_the_death_of_the_reader(tmp_path, 
     command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     ends = [int(end) for end in done.stdout.split()]
-    assert len(ends) == 80
+    assert len(ends) == 32
     assert all(end in (0, 1) or end < 0 for end in ends)  # read, refused, dead
-    assert sum(end < 0 for end in ends) < 20
+    assert sum(end < 0 for end in ends) < 12
 
 
 def test_labels_can_be_given_by_the_ids_of_subjects(tmp_path, rng):

@@ -84,7 +84,7 @@ def test_maskers_that_average_are_refused(rng):
         np.eye(5, dtype=np.int16)[..., None] + np.zeros(5, np.int16), AFFINE
     )
     masker = NiftiLabelsMasker(labels, standardize=None).fit()
-    with pytest.raises(TypeError, match="averages voxels"):
+    with pytest.raises(TypeError, match="which keep the voxels"):
         load_nifti({"1": volume(rng)}, masker=masker)
     with pytest.raises(TypeError, match="must be a NiftiMasker or SurfaceMasker"):
         load_nifti({"1": volume(rng)}, masker="mask.nii.gz")

@@ -14,7 +14,7 @@ from brainweave.study.provenance import (
 RECORD = {
     "settings": {
         "preprocessed": True,
-        "samples": "trials-lss",
+        "samples": "trials",
         "label": "trial_type",
         "ignore": ["rest"],
         "confounds": ["motion"],

@@ -315,7 +315,7 @@ def _chosen_subjects(job: Job) -> list[str]:
 
 def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
-    from brainweave import describe, save_basis
+    from brainweave import save
     from brainweave.basis.basis import SubjectBasis
     from brainweave.study.subject import Subject, fingerprint
 
@@ -340,18 +340,17 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
         study_fingerprint=fingerprint([subject]),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
-    save_basis(basis, target, subject=subject, provenance=made)
-    facts = describe(target)["facts"]
+    save(basis, target, subject=subject, provenance=made)
     job.derivative.write_sidecar(
         target,
         {
             "Description": "Kernel coordinates of the samples of one subject",
             "Sources": [f"bids:source:sub-{id}"],
-            "NumberOfSamples": facts["n_samples"],
-            "NumberOfVoxels": facts["n_voxels"],
-            "NumberOfDirections": facts["n_kept"],
-            "Energy": facts["energy"],
-            "Kernel": facts["kernel"],
+            "NumberOfSamples": basis.n_samples,
+            "NumberOfVoxels": basis.n_voxels,
+            "NumberOfDirections": basis.n_kept,
+            "Energy": float(basis.energy),
+            "Kernel": basis.kernel.name,
             "Options": job.options,
             "Settings": job.settings,
             "Preprocessing": study.record or {},
@@ -447,13 +446,9 @@ def align_group(job: Job) -> None:
     )
     shared = [map_.aligning_features() for map_ in model.maps_]
     with job.console.stage("Writing shared features", len(bases)) as tick:
-        details = {
-            "n_informative": getattr(model, "n_informative_", None),
-            "samples": settings["data"]["samples"],
-        }
-        aligned = took_part(model, bases)
+        aligned, kind = took_part(model, bases), settings["data"]["samples"]
         for basis, values, flags in zip(bases, shared, aligned, strict=True):
-            job.derivative.write_features(basis, values, flags, named, **details)
+            job.derivative.write_features(basis, values, flags, named, kind)
             tick(basis.id)
     if job.params["report"]:
         files.write_page(
@@ -468,15 +463,15 @@ def align_group(job: Job) -> None:
 
 def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:
     """Return the bases, and the provenance of each by subject; check both."""
-    from brainweave import describe, load_basis
+    from brainweave import describe, load
 
     bases, made = [], {}
     with job.console.stage("Opening bases", len(paths)) as tick:
         for id, path in paths.items():
-            basis, made[id] = load_basis(path), describe(path)["provenance"]
-            if basis.id != id:
+            basis, made[id] = load(path), describe(path)["provenance"]
+            if getattr(basis, "id", None) != id:
                 raise UsageError(
-                    f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
+                    f"{str(path)!r} is not the basis of subject {id!r}. Run "
                     f"participant again for sub-{id}."
                 )
             settings, inputs = made[id].get("settings"), made[id].get("inputs")

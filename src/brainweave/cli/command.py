@@ -194,8 +194,8 @@ LeaveOut = Annotated[int, score("Subjects tested at a time.")]
 WHO = "Subjects, with or without sub-; all by default. May be repeated."
 LABELS = ("--participant-label", "--participant_label")
 SAMPLES = (
-    "What a sample is: volumes, blocks (means), or GLM betas of single trials, "
-    "trials-lsa (one model per run) or trials-lss (one per trial)."
+    "What a sample is: volumes, blocks (means), or trials (GLM betas, one model per "
+    "trial)."
 )
 FILMS = (
     "What runs show: runs (each is a film, which begins with the run), or a table "

@@ -6,7 +6,7 @@ one entry whose key is its kind, such as ``{"array": name}``. Reading makes thes
 and nothing more, after checking every part: the document is data, never a program.
 
 The entry ``brainweave`` of the metadata has two lines: a SHA-256 of the other, and the
-document, which lists each array with its type, shape and SHA-256.
+document, which has the SHA-256 of all arrays with their names, types and shapes.
 """
 
 import hashlib
@@ -29,18 +29,15 @@ from safetensors.numpy import save_file
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.io import atomic_path
 from brainweave._core.labels import object_array
-from brainweave._core.version import __version__
 
 SUFFIX = ".safetensors"
-MODEL, BASIS = "brainweave-model", "brainweave-basis"
-VERSION = 2  # of both formats; number 1 was never released
+FORMAT, VERSION = "brainweave-model", 2  # number 1 was never released
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"F{8 * n}": np.dtype(f"<f{n}") for n in (8, 4, 2)},
     **{f"I{8 * n}": np.dtype(f"<i{n}") for n in (8, 4, 2, 1)},
     **{f"U{8 * n}": np.dtype(f"<u{n}") for n in (8, 4, 2, 1)},
     "BOOL": np.dtype("?"),
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 
 NO_FUNCTION = (
@@ -243,19 +240,6 @@ class Node:
         if not isinstance(self.value, dict) or set(self.value) != set(keys):
             self.refuse(f"does not have the entries {', '.join(sorted(keys))}")
 
-    def count(self) -> int:
-        """Return a count: an integer that is not negative."""
-        if type(self.value) is not int or not 0 <= self.value < 2**48:
-            self.refuse("is not a count")
-        return self.value
-
-    def content(self) -> bytes:
-        """Return the stored bytes of this name."""
-        found = self.file.arrays[self.value]
-        if found.dtype != np.uint8 or found.ndim != 1:
-            self.refuse("does not hold bytes")
-        return found.tobytes()
-
     def check_values(
         self, values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes
     ) -> None:
@@ -279,14 +263,13 @@ def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, 
 
 
 def _read_objects(node: Node) -> NDArray[Any]:
-    node.check_keys("shape", "items", "text")
     items = node["items"].decode()
     out = object_array(items)
     if node.value["text"]:
         if not all(isinstance(item, str) for item in items):
             node.refuse("holds something else than texts")
         out = out.astype(str)
-    return out.reshape([size.count() for size in node["shape"].children()])
+    return out.reshape(node["shape"].decode())
 
 
 def _write_sparse(writer: Writer, matrix: Any, path: str) -> dict[str, Any]:
@@ -297,8 +280,7 @@ def _write_sparse(writer: Writer, matrix: Any, path: str) -> dict[str, Any]:
 
 
 def _read_sparse(node: Node) -> scipy.sparse.csr_array:
-    node.check_keys("shape", "data", "indices", "indptr")
-    shape = [size.count() for size in node["shape"].children()]
+    shape = node["shape"].decode()
     parts = {name: node[name].decode() for name in ("data", "indices", "indptr")}
     kinds = {"data": "stored", "indices": "stored of int", "indptr": "ends of int"}
     node.check_values(parts, kinds, {"ends": shape[0] + 1})
@@ -322,7 +304,7 @@ def _read_table(node: Node) -> Any:
 def _read_image(node: Node) -> Any:
     import nibabel as nib
 
-    return nib.Nifti1Image.from_bytes(node.content())
+    return nib.Nifti1Image.from_bytes(node.file.arrays[node.value].tobytes())
 
 
 def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
@@ -338,15 +320,13 @@ def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
 def _read_space(node: Node) -> Any:
     from brainweave.study.spaces import load_space
 
-    node.check_keys("kind", "files")
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for i, file in enumerate(node["files"].children()):
-            file.check_keys("suffix", "file")
             paths.append(Path(folder) / f"space{i}{file.value['suffix']}")
             if paths[-1].parent != Path(folder):
                 file.refuse("has a file with a wrong name")
-            paths[-1].write_bytes(file["file"].content())
+            paths[-1].write_bytes(node.file.arrays[file.value["file"]].tobytes())
         return load_space(node.value["kind"], paths)
 
 
@@ -383,44 +363,21 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def write_document(
-    path: Path,
-    kind: str,
-    main: Any,
-    more: Mapping[str, Any],
-    provenance: Mapping[str, Any] | None,
-) -> Path:
-    """Write a file of one kind: its main value, others by name, and provenance."""
+def write_container(
+    path: Path, document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
     if path.suffix != SUFFIX:
         raise ModelFileError(
             f"{str(path)!r} must end in {SUFFIX}, such as {path.stem + SUFFIX!r}."
         )
-    writer = Writer()
-    document = {
-        "brainweave": __version__,
-        kind.removeprefix("brainweave-"): writer.encode(main, ""),
-        **writer.encode_table({**more, "provenance": dict(provenance or {})}, ""),
-    }
-    write_container(path, document, writer.arrays, kind=kind)
-    return path
-
-
-def write_container(
-    path: Path,
-    document: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    *,
-    kind: str,
-) -> None:
-    """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
-    made, listed = {}, {}
+    made = {}
     for name, array in arrays.items():
         dtype = array.dtype.newbyteorder("<")
-        if dtype not in CODES:
+        if dtype not in DTYPES.values():
             raise ModelFileError(f"{name} is {dtype}, which model files cannot hold.")
         made[name] = np.require(array, dtype, "C")
-        listed[name] = [CODES[dtype], list(array.shape), _digest(made[name])]
-    ours = {"format": kind, "version": VERSION, "arrays": listed}
+    ours = {"format": FORMAT, "version": VERSION, "arrays": _digest(made)}
     text = json.dumps({**document, **ours}, allow_nan=False)
     if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
         raise ModelFileError(
@@ -443,9 +400,14 @@ def write_container(
         ) from error
 
 
-def _digest(values: NDArray[Any]) -> str:
-    raw: Any = values.reshape(-1).view(np.uint8)
-    return hashlib.sha256(raw).hexdigest()
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of arrays with their names, types and shapes."""
+    digest = hashlib.sha256()
+    for name, values in sorted(arrays.items()):
+        digest.update(json.dumps([name, values.dtype.str, values.shape]).encode())
+        raw: Any = values.reshape(-1).view(np.uint8)
+        digest.update(raw)
+    return digest.hexdigest()
 
 
 def _digest_of_text(text: str) -> str:
@@ -456,20 +418,16 @@ def _damaged(why: str) -> ModelFileError:
     return ModelFileError(f"is damaged: {why}. Get the file again.")
 
 
-def read_container(
-    path: Path, *, kind: str | None = None, verify: bool = True
-) -> OpenFile:
-    """Open a file of a kind, or any of ours; arrays are mapped after all checks."""
+def read_container(path: Path, *, verify: bool = True) -> OpenFile:
+    """Open a file; its arrays are mapped after all checks."""
     name = repr(str(path))
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, safe_open(path, framework="np") as header:
             start = 8 + int.from_bytes(file.read(8), "little")
-            with safe_open(path, framework="np") as header:
-                document = _read_document(header.metadata() or {}, kind)
-                arrays = dict(_map_arrays(file, start, header, document))
-        for key, array in arrays.items() if verify else ():
-            if _digest(array) != document["arrays"][key][-1]:
-                raise _damaged(f"the checksum of array {key!r} does not match")
+            document = _read_document(header.metadata() or {})
+            arrays = dict(_map_arrays(file, start, header))
+        if verify and _digest(arrays) != document.get("arrays"):
+            raise _damaged("the checksum of its arrays does not match")
     except ModelFileError as refusal:
         raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
     except SafetensorError as error:
@@ -484,8 +442,8 @@ def read_container(
     return OpenFile(path, document, arrays)
 
 
-def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, Any]:
-    """Return the document, of a kind of file that is wanted."""
+def _read_document(metadata: dict[str, str]) -> dict[str, Any]:
+    """Return the document, after comparing its checksum."""
     checksum, _, text = metadata.get("brainweave", "").partition("\n")
     if not text:
         raise ModelFileError("is a safetensors file, but brainweave did not write it.")
@@ -495,46 +453,31 @@ def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, An
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _damaged(f"its description is not readable ({error})") from error
-    if not isinstance(document, dict):
-        raise _damaged("its description is not a table")
-    kind, version = document.get("format"), document.get("version")
-    if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        raise ModelFileError(
-            f"is a {kind} file; a {wanted or MODEL} file is needed here."
-        )
-    if type(version) is int and version > VERSION:
-        raise ModelFileError(
-            f"is newer than this brainweave: it has format version {version}, and "
-            f"version {VERSION} can be read. Update brainweave."
-        )
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise _damaged("its description is not that of a model")
+    version = document.get("version")
     if version != VERSION:
-        raise _damaged(f"its version is {str(version)[:20]!r}")
+        raise ModelFileError(
+            f"has format version {str(version)[:20]!r}, and this brainweave reads "
+            f"{VERSION}. Use the brainweave that wrote it, or a newer one."
+        )
     return document
 
 
 def _map_arrays(
-    file: Any, start: int, header: Any, document: dict[str, Any]
+    file: Any, start: int, header: Any
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays, mapped copy on write; they fill the file without gaps."""
-    names, listed = header.offset_keys(), document.get("arrays")
-    if not isinstance(listed, dict) or set(listed) != set(names):
-        raise _damaged("its arrays are not those it describes")
     size = os.fstat(file.fileno()).st_size - start
     flat: Any = np.empty(0, np.uint8)
     if size > 0:
         flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
     begin = 0
-    for key in names:
-        part, stated = header.get_slice(key), listed[key]
-        code, shape = str(part.get_dtype()), list(part.get_shape())
-        if not isinstance(stated, list) or stated[:2] != [code, shape]:
-            raise _damaged(f"array {key!r} is not of the type and shape written")
-        if code not in DTYPES or not isinstance(stated[-1], str):
-            raise _damaged(f"array {key!r} has an unknown type, or no checksum")
-        dtype = DTYPES[code]
-        raw = flat[begin : begin + prod(shape) * dtype.itemsize]
+    for key in header.offset_keys():
+        part = header.get_slice(key)
+        code, shape = str(part.get_dtype()), part.get_shape()
+        if code not in DTYPES:
+            raise _damaged(f"array {key!r} has an unknown type")
+        raw = flat[begin : begin + prod(shape) * DTYPES[code].itemsize]
         begin += raw.size
-        try:
-            yield key, raw.view(dtype).reshape(shape)
-        except ValueError as error:
-            raise _damaged(f"array {key!r} has shape {shape}") from error
+        yield key, raw.view(DTYPES[code]).reshape(shape)

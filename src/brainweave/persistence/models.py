@@ -3,13 +3,13 @@
 These are aligners of the package, registered ones, and subclasses of ``Stored``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,24 +18,23 @@ from brainweave import aligners
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.stored import Stored
+from brainweave._core.version import __version__
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.check.alignment_check import AlignmentCheck, graph_fit
+from brainweave.aligners.check.alignment_check import AlignmentCheck
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.basis.basis import Spectrum, SubjectBasis
-from brainweave.basis.kernels import NAMES, Kernel, check_kernel
+from brainweave.basis.kernels import NAMES, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
 from brainweave.graphs.builders import Graph
 from brainweave.persistence.codec import (
-    BASIS,
     KINDS,
-    MODEL,
     NO_FUNCTION,
     Kind,
     Node,
     Writer,
     read_container,
-    write_document,
+    write_container,
 )
 
 _REGISTERED: dict[str, type[BaseAligner]] = {}
@@ -196,61 +195,77 @@ def _read_aligner(node: Node) -> BaseAligner:
 KINDS["aligner"] = Kind(
     lambda v: isinstance(v, BaseAligner), _write_aligner, _read_aligner
 )
-KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_object)
-
-
 _KNOWN = ("id", "labels", "runs", "stimuli", "space")  # of a subject's samples
 _OF_VOXELS = ("mean", "scale", "signatures")
-
-
-class StoredBasis(SubjectBasis):
-    """A basis made from stored arrays, with what is known of its samples."""
-
-    def __init__(self, values: Mapping[str, Any], kernel: Kernel) -> None:
-        for name in (*_KNOWN, "name", "standardize", "energy", *_OF_VOXELS):
-            setattr(self, name, values[name])
-        for name in ("products", "narrow", "shift", "offset"):
-            setattr(self, f"_{name}", values[name])
-        self.kernel, self.dtype = kernel, np.dtype(values["dtype"])
-        self.reliable = self.standardize == "reliability"
-        self.n_samples, self.n_voxels = values["shape"]
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        self._data = values["samples"]
-        self._spectrum = Spectrum(
-            values["spectrum"], values["vectors"], values["lost_share"]
-        )
 
 
 def _is_number(value: Any) -> bool:
     return type(value) is float and abs(value) < 1e300
 
 
-# what is stored of a basis: k of s directions, u standardised voxels
-_BASIS: dict[str, Any] = {
-    "id": str,
-    "name": str,
-    "labels?": "n of any",
-    "runs?": "n of any",
-    "stimuli?": "n of any",
-    "space?": object,
-    "kernel": lambda name: name in NAMES,
-    "hp?": object,
-    "energy": lambda value: _is_number(value) and 0 < value <= 1,
-    "standardize": lambda how: how in (True, False, "reliability"),
-    "dtype": lambda name: name in ("float32", "float64"),
-    "shape": [int],
-    "lost_share": _is_number,
-    "offset": _is_number,
-    "spectrum": "s",
-    "vectors": "n k",
-    "mean": "u",
-    "scale": "u",
-    "signatures": f"n {N_SIGNATURES}",
-    "shift": "n",
-    "samples?": "n v of real",  # not of a precomputed Gram matrix
-    "products?": "n n",
-    "narrow?": "n v",  # the standardised samples, where voxels are fewer
-}
+class StoredBasis(SubjectBasis, Stored):
+    """A basis made from stored arrays, with what is known of its samples."""
+
+    # k of s directions, u standardised voxels
+    _stored: ClassVar[dict[str, Any]] = {
+        "id": str,
+        "name": str,
+        "labels?": "n of any",
+        "runs?": "n of any",
+        "stimuli?": "n of any",
+        "space?": object,
+        "kernel": lambda name: name in NAMES,
+        "hp?": object,
+        "energy": lambda value: _is_number(value) and 0 < value <= 1,
+        "standardize": lambda how: how in (True, False, "reliability"),
+        "dtype": lambda name: name in ("float32", "float64"),
+        "n_voxels": lambda value: type(value) is int and value > 0,
+        "lost_share": _is_number,
+        "offset": _is_number,
+        "spectrum": "s",
+        "vectors": "n k",
+        "mean": "u",
+        "scale": "u",
+        "signatures": f"n {N_SIGNATURES}",
+        "shift": "n",
+        "samples?": "n v of real",  # not of a precomputed Gram matrix
+        "products?": "n n",
+        "narrow?": "n v",  # the standardised samples, where voxels are fewer
+    }
+
+    def __init__(self, **values: Any) -> None:
+        for name in (*_KNOWN, "name", "standardize", "energy", *_OF_VOXELS, "n_voxels"):
+            setattr(self, name, values[name])
+        for name in ("products", "narrow", "shift", "offset"):
+            setattr(self, f"_{name}", values[name])
+        hp = {} if values["hp"] is None else {"hp": values["hp"]}
+        self.kernel = check_kernel(values["kernel"], hp, owner="a basis")
+        self.dtype = np.dtype(values["dtype"])
+        self.reliable = self.standardize == "reliability"
+        self.n_samples = len(values["vectors"])
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        self._data = values["samples"]
+        self._spectrum = Spectrum(
+            values["spectrum"], values["vectors"], values["lost_share"]
+        )
+
+    def _misfits(self) -> Iterator[str]:
+        given, v = self.kernel.name == "precomputed", self.n_voxels
+        sizes = [x.shape[1] for x in (self._data, self._narrow) if x is not None]
+        if self.n_samples < 2 or {*sizes, *([] if given else [len(self.mean)])} - {v}:
+            yield f"has too few samples, or arrays of other than {v} voxels"
+        if self.space is not None and self.space.n_voxels != v:
+            yield f"has a space of other than {v} voxels"
+        products = self._narrow if self.uses_covariance else self._products
+        if products is None or (self._data is None) != given:
+            yield "lacks its samples, or their products"
+        spectrum: Any = self._spectrum
+        values, k = spectrum.values, spectrum.vectors.shape[1]
+        positive = values.size and np.isfinite(values).all() and values[-1] > 0
+        if not positive or (np.diff(values) > 0).any():
+            yield "has a spectrum that is not one"
+        elif not 1 <= self.n_kept <= k <= len(values):
+            yield f"keeps {self.n_kept} of {k} directions of {len(values)}"
 
 
 def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, Any]:
@@ -259,16 +274,14 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         raise ModelFileError(
             f"{basis.name} has a function as its kernel, which {NO_FUNCTION}"
         )
+    names = ("name", "standardize", "n_voxels", "spectrum", "vectors", *_OF_VOXELS)
     values = {
-        **{key: getattr(basis, key, None) for key in _KNOWN},
+        **{key: getattr(basis, key, None) for key in (*_KNOWN, *names)},
         "id": str(getattr(basis, "id", "")),
-        "name": basis.name,
         "kernel": kernel.name,
         "hp": kernel.hp,
         "energy": float(basis.energy),
-        "standardize": basis.standardize,
         "dtype": basis.dtype.name,
-        "shape": [basis.n_samples, basis.n_voxels],
         "lost_share": float(basis.lost_share),
         "offset": float(getattr(basis, "_offset", 0.0)),
         "shift": getattr(basis, "_shift", np.zeros(basis.n_samples)),
@@ -276,59 +289,34 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         "products": None if narrow else basis.products(),
         "narrow": basis._narrow if narrow else None,
     }
-    for name in ("spectrum", "vectors", *_OF_VOXELS):
-        values[name] = getattr(basis, name)
-    return writer.encode_table(values, path)
+    return {"class": "StoredBasis", "values": writer.encode_table(values, path)}
 
 
-def _read_basis(node: Node) -> StoredBasis:
-    """Make a basis after checking every part of it."""
-    node.check_keys(*(key.rstrip("?") for key in _BASIS))
-    values = node.decode_table()
-    n, v = values["shape"]
-    if n < 2 or v < 1:
-        node.refuse("has too few samples or voxels")
-    given, space = values["kernel"] == "precomputed", values["space"]
-    sizes = {"n": n, "v": v, "u": 0 if given else v}
-    node.check_values(values, _BASIS, sizes)
-    if space is not None and space.n_voxels != v:
-        node.refuse(f"has a space of other than {v} voxels")
-    hp = {} if values["hp"] is None else {"hp": values["hp"]}
-    basis = StoredBasis(values, check_kernel(values["kernel"], hp, owner=node.path))
-    products = "narrow" if basis.uses_covariance else "products"
-    if values[products] is None or (values["samples"] is None) != given:
-        node.refuse("lacks its samples, or their products")
-    spectrum = basis.spectrum
-    positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
-    if not positive or (np.diff(spectrum) > 0).any():
-        node.refuse("has a spectrum that is not one")
-    if not 1 <= basis.n_kept <= sizes["k"] <= sizes["s"]:
-        node.refuse(f"keeps {basis.n_kept} of {sizes['k']} directions of {sizes['s']}")
-    return basis
-
-
-KINDS["basis"] = Kind(
-    lambda value: isinstance(value, SubjectBasis), _write_basis, _read_basis
-)
+KINDS["basis"] = Kind(lambda v: isinstance(v, SubjectBasis), _write_basis, _read_object)
+KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_object)
 
 
 def save(
-    model: BaseAligner | SubjectMap,
+    model: BaseAligner | SubjectMap | SubjectBasis,
     path: str | PathLike[str],
     *,
+    subject: Any = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a fitted aligner, or one subject's map, to one ``.safetensors`` file.
+    """Write a fitted aligner, or one subject's map or basis, to one file.
 
     Maps of the linear kernel are written as voxel weights and patterns, those of other
-    kernels with their aligning samples. The file appears whole or not at all.
+    kernels with their aligning samples; a basis with its samples, their inner products
+    and the kept eigenpairs. The file appears whole or not at all.
 
     Parameters
     ----------
-    model : aligner or SubjectMap
+    model : aligner, SubjectMap or SubjectBasis
         What was learned.
     path : path
         Where to; an existing file is replaced. The suffix must be ``.safetensors``.
+    subject : Subject, optional
+        Whose basis it is: its id, labels, runs, stimuli and space are stored.
     provenance : mapping, optional
         How the model was made: texts, numbers, lists and dicts, which
         :func:`describe` returns. A ``study_fingerprint`` becomes the attribute of that
@@ -353,13 +341,17 @@ def save(
     >>> load(path)
     GDM(n_components=3)
     """
-    if not isinstance(model, (BaseAligner, SubjectMap)):
+    if not isinstance(model, BaseAligner | SubjectMap | SubjectBasis):
         raise TypeError(
-            f"save takes a fitted aligner or a SubjectMap, got {type(model).__name__}."
+            "save takes a fitted aligner, a SubjectMap or a SubjectBasis, got "
+            f"{type(model).__name__}."
         )
-    known = getattr(model, "study_fingerprint", None)
-    if known is None and isinstance(provenance, Mapping):
-        known = provenance.get("study_fingerprint")
+    if subject is not None:
+        model = copy(model)
+        for key in _KNOWN:
+            setattr(model, key, getattr(subject, key, None))
+    made = dict(provenance or {})
+    known = getattr(model, "study_fingerprint", None) or made.get("study_fingerprint")
     # what each component means needs the bases, which stay behind
     summary = vars(model).get("_component_table")
     summarize: Any = getattr(model, "component_summary", None)
@@ -370,8 +362,13 @@ def save(
         "summary": summary,
         "check": vars(model).get("_check"),
         "study_fingerprint": None if known is None else str(known),
+        "provenance": made,
     }
-    return write_document(Path(path), MODEL, model, more, provenance)
+    writer = Writer()
+    document = {"brainweave": __version__, "model": writer.encode(model, "")}
+    document |= writer.encode_table(more, "")
+    write_container(Path(path), document, writer.arrays)
+    return Path(path)
 
 
 def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
@@ -389,8 +386,9 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
 
     Returns
     -------
-    aligner or SubjectMap
-        What was saved.
+    aligner, SubjectMap or SubjectBasis
+        What was saved. A basis has the ``id``, ``labels``, ``runs``, ``stimuli`` and
+        ``space`` that were stored, so that ``GDM().fit(bases)`` needs nothing else.
 
     Raises
     ------
@@ -407,11 +405,11 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     >>> newcomer.n_components
     5
     """
-    file = read_container(Path(path), kind=MODEL, verify=verify)
+    file = read_container(Path(path), verify=verify)
     with file.reading() as document:
         model = document["model"].decode()
-        if not isinstance(model, (BaseAligner, SubjectMap)):
-            document["model"].refuse("is neither an aligner nor a map")
+        if not isinstance(model, BaseAligner | SubjectMap | StoredBasis):
+            document["model"].refuse("is neither an aligner, a map nor a basis")
         summary = document["summary"].decode()
         check = document["check"].decode()
         fingerprint = document["study_fingerprint"].value
@@ -424,92 +422,13 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     return model
 
 
-def save_basis(
-    basis: SubjectBasis,
-    path: str | PathLike[str],
-    *,
-    subject: Any = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write one subject's samples and what alignment computes of them.
-
-    The file holds the samples, their inner products, and the kept eigenpairs.
-
-    Parameters
-    ----------
-    basis : SubjectBasis
-        What was computed of the subject's samples.
-    path : path
-        Where to; the suffix must be ``.safetensors``.
-    subject : Subject, optional
-        Whose basis it is: its id, labels, runs, stimuli and space are stored.
-    provenance : mapping, optional
-        How it was made, as in :func:`save`.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Examples
-    --------
-    >>> from brainweave import SubjectBasis, simulate_study
-    >>> subject = simulate_study(n_subjects=3, n_voxels=40, random_state=0)[0]
-    >>> basis = SubjectBasis(subject.data())
-    >>> save_basis(basis, "sub-01.safetensors", subject=subject).name
-    'sub-01.safetensors'
-    """
-    if not isinstance(basis, SubjectBasis):
-        raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
-    if subject is not None:
-        basis = copy(basis)
-        for key in _KNOWN:
-            setattr(basis, key, getattr(subject, key, None))
-    return write_document(Path(path), BASIS, basis, {}, provenance)
-
-
-def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis:
-    """Read a basis file; it goes wherever a subject's samples go in ``fit``.
-
-    Parameters
-    ----------
-    path : path
-        What :func:`save_basis` wrote.
-    verify : bool, default=True
-        Compare the checksums of all arrays.
-
-    Returns
-    -------
-    StoredBasis
-        A basis with the ``id``, ``labels``, ``runs``, ``stimuli`` and ``space`` that
-        were stored, so that ``GDM().fit(bases)`` needs nothing else.
-
-    Examples
-    --------
-    >>> from brainweave import GDM, SubjectBasis, save_basis, simulate_study
-    >>> study = simulate_study(n_subjects=3, n_voxels=40, random_state=0)
-    >>> paths = [
-    ...     save_basis(SubjectBasis(s.data()), f"sub-{s.id}.safetensors", subject=s)
-    ...     for s in study
-    ... ]
-    >>> GDM(n_components=3).fit([load_basis(path) for path in paths]).ids_
-    ['01', '02', '03']
-    """
-    file = read_container(Path(path), kind=BASIS, verify=verify)
-    with file.reading() as document:
-        basis = document["basis"].decode()
-        if not isinstance(basis, StoredBasis):
-            document["basis"].refuse("is not a basis")
-    return basis
-
-
 def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, Any]:
     """Return what a model or basis file holds, and how it was made.
 
     Parameters
     ----------
     path : path
-        What :func:`save` or :func:`save_basis` wrote.
+        What :func:`save` wrote.
     verify : bool, default=False
         Compare the checksums of all arrays.
 
@@ -532,10 +451,10 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, An
     file = read_container(path, verify=verify)
     with file.reading() as document:
         made = document["provenance"].decode()
-    kind = file.document["format"].removeprefix("brainweave-")
-    what, facts = _basis_facts(path) if kind == "basis" else _model_facts(path)
+    model = load(path, verify=False)
+    what, facts = _facts(model)
     return {
-        "kind": kind,
+        "kind": "basis" if isinstance(model, StoredBasis) else "model",
         "brainweave": str(file.document.get("brainweave")),
         "what": what,
         "facts": facts,
@@ -544,34 +463,29 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, An
     }
 
 
-def _basis_facts(path: Path) -> tuple[str, dict[str, Any]]:
-    basis = load_basis(path, verify=False)
-    names = ("n_samples", "n_voxels", "n_kept", "energy")
-    facts = {"kernel": basis.kernel.name, **{n: getattr(basis, n) for n in names}}
-    return f"basis of subject {basis.id or basis.name}", facts
-
-
-def _model_facts(path: Path) -> tuple[str, dict[str, Any]]:
-    model = load(path, verify=False)
-    if not isinstance(model, BaseAligner):
+def _facts(model: Any) -> tuple[str, dict[str, Any]]:
+    """Return one line on a basis, a map or an aligner, and numbers by their names."""
+    if isinstance(model, StoredBasis):
+        names = ("n_samples", "n_voxels", "n_kept", "energy")
+        what = f"basis of subject {model.id or model.name}"
+        return what, {name: getattr(model, name) for name in names}
+    if isinstance(model, SubjectMap):
         what = f"a map of one subject, {model.n_voxels} voxels, {model.kernel} kernel"
         return what, {"n_components": model.n_components}
-    facts: dict[str, Any] = {
+    simple, params = (int, float, str, type(None), dict), model.get_params(deep=False)
+    own = [
+        key.rstrip("?")
+        for key, kind in model._stored_kinds().items()
+        if kind in (bool, int, float, str) and key not in BaseAligner._stored
+    ]
+    facts = {
         "subjects": ", ".join(getattr(model, "ids_", None) or []) or "without ids",
         "study_fingerprint": model.study_fingerprint,
-        "aligned by labels, ids or rows": "yes" if model._joins_samples else "no",
+        **{k: v if isinstance(v, simple) else "..." for k, v in params.items()},
+        **{key: getattr(model, key, None) for key in own},
     }
-    simple = (int, float, str, type(None), dict)
-    for name, value in model.get_params(deep=False).items():
-        facts[name] = value if isinstance(value, simple) else "..."
-    for key, kind in model._stored_kinds().items():
-        value = getattr(model, key.rstrip("?"), None)
-        if key not in BaseAligner._stored and kind in (bool, int, float, str):
-            facts[key.rstrip("?")] = value
     if hasattr(model, "place_"):
         facts["place_"] = str(model.place_)
-    if hasattr(model, "eigenvalues_"):
-        facts["graph_fit"] = graph_fit(model).tolist()
     if "_check" in vars(model):
         facts["held-out check"] = vars(model)["_check"].verdict
     sizes = [m.n_voxels for m in model.maps_]

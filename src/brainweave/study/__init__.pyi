@@ -2,17 +2,12 @@
 
 from .films import film_clock as film_clock
 from .formats.bids import load_bids as load_bids
-from .formats.bids_writer import write_bids as write_bids
-from .formats.events import EventRules as EventRules
 from .formats.events import Sampling as Sampling
-from .formats.folder import open_study as open_study
-from .formats.folder import save_study as save_study
 from .formats.images import load_cifti as load_cifti
 from .formats.images import load_gifti as load_gifti
 from .formats.images import load_nifti as load_nifti
 from .formats.matlab import load_matlab as load_matlab
 from .formats.runs import Cleaning as Cleaning
-from .formats.runs import ImageSource as ImageSource
 from .formats.runs import Run as Run
 from .public import fetch_haxby as fetch_haxby
 from .public import fetch_openneuro as fetch_openneuro

@@ -208,7 +208,8 @@ def _clocks(study: Study) -> dict[str, dict[str, float]]:
             # ids are rounded: the mean over stretches without a gap is exact
             steps = steps[steps < _GAP * np.median(steps)]
             what = f"Subject {subject.id!r}: the time between samples of film {film!r}"
-            clocks.setdefault(film, {})[subject.id] = check_tr(steps.mean(), what)
+            seconds = check_tr(float(steps.mean()), what)
+            clocks.setdefault(film, {})[subject.id] = seconds
     if not any(subject.films is not None for subject in study):
         raise StudyError(
             "No sample shows a moment of a film. Stimuli are named '<film>@<seconds>', "

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,13 +19,10 @@ MAX_SCRUBBED = 1 / 2  # of a subject's volumes
 MAX_NUISANCE = 1 / 3  # confounds and drifts per volume
 MAX_EXPLAINED = 1 / 2  # of the categories' time courses, by confounds and drifts
 
-_LSA = "one estimate per trial (least squares all)"
 _SAMPLES = {
     "volumes": "single volumes",
     "blocks": "means of blocks",
-    "trials": _LSA,
-    "trials-lsa": _LSA,
-    "trials-lss": "one estimate per trial (least squares separate)",
+    "trials": "one estimate per trial (least squares separate)",
 }
 _MASKS = {
     "runs": "voxels in the brain masks of all runs of each subject",
@@ -67,7 +63,7 @@ def make_record(
 def run_record(run: Any, high_pass: Any) -> dict[str, Any]:
     """Return what was done to a run whose header is known."""
     n_volumes = run.header.n_samples
-    counts = {} if run.plan is None else asdict(run.plan.counts)
+    counts = {} if run.plan is None else run.plan.counts
     return {
         "file": Path(run.name).name,
         "t_r": run.repetition_time,

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_list_option, check_number, check_option
 from brainweave.study.formats.events import (
-    EventRules,
     Events,
     SamplePlan,
     Sampling,
@@ -29,7 +28,7 @@ from brainweave.study.formats.events import (
 )
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
+from brainweave.study.subject import Subject, moment
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (
@@ -424,14 +423,19 @@ class Simulation:
         self, run: SimulatedRun, kept: NDArray[np.int64] | None = None
     ) -> SamplePlan:
         delay, keep_rest = self.design.hrf_delay, self.settings.keep_rest
-        return plan_samples(
-            run.events,
-            run.n_volumes,
-            self.design.tr,
-            rules=EventRules(moments=self.design.kind == "movie"),
-            sampling=Sampling(hrf_delay=delay, keep_rest=keep_rest),
-            kept_volumes=kept,
+        sampling = Sampling(hrf_delay=delay, keep_rest=keep_rest)
+        events, tr = run.events, self.design.tr
+        plan = plan_samples(
+            events, run.n_volumes, tr, sampling=sampling, kept_volumes=kept
         )
+        if self.design.kind != "movie":
+            return plan
+        what = events.label if events.stimulus is None else events.stimulus
+        shown = plan.volume_event[plan.rows]  # type: ignore[index]
+        seconds = plan.onsets - delay - np.append(events.onset, 0.0)[shown]
+        pairs = zip(np.append(what, "")[shown], seconds, strict=True)
+        names = [moment(film, max(time, 0.0)) if film else "" for film, time in pairs]
+        return replace(plan, stimuli=np.array(names, dtype=np.str_))
 
     def _shared_responses(
         self, run: SimulatedRun, rng: np.random.Generator
@@ -561,7 +565,25 @@ class SimulatedStudy(Study):
         )
 
     def to_bids(self, folder: str | PathLike[str], **options: Any) -> Path:
-        """Write a BIDS dataset; see :func:`brainweave.study.write_bids`."""
+        """Write a BIDS dataset: raw images, and derivatives like fMRIPrep's.
+
+        Derivatives have brain masks and confounds, in the space ``T1w`` of each
+        subject, or in ``MNI152NLin2009cAsym`` if all have the same voxels. Missing
+        volumes are written with a framewise displacement above 0.5 mm.
+
+        Parameters
+        ----------
+        folder : path
+            Folder to create. It must not exist, or be empty.
+        **options : various
+            ``task``, the name of the task (``"objects"``); ``raw``, ``derivatives`` and
+            ``events``, each False to leave these files out.
+
+        Returns
+        -------
+        Path
+            Folder of the dataset.
+        """
         from brainweave.study.formats.bids_writer import write_bids
 
         return write_bids(self, folder, **options)

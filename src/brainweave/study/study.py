@@ -295,7 +295,24 @@ class Study(Sequence[Subject]):
         return fingerprint(self)
 
     def save(self, folder: str | PathLike[str], **options: Any) -> "Study":
-        """Write a plain folder; options: see :func:`brainweave.study.save_study`."""
+        """Write a plain folder, all or nothing, and open it.
+
+        A lazy study is converted with memory for `n_jobs` subjects.
+
+        Parameters
+        ----------
+        folder : path
+            Where to; it must not exist, unless `overwrite`.
+        **options : various
+            ``overwrite``, True to replace the study that is in `folder`; ``dtype`` of
+            the stored samples, such as ``"float32"``; ``n_jobs``, subjects to convert
+            at the same time (1); ``progress``, True for a bar.
+
+        Returns
+        -------
+        Study
+            The study as saved, its samples mapped from the folder.
+        """
         from brainweave.study.formats.folder import save_study
 
         return save_study(self, folder, **options)
@@ -304,7 +321,21 @@ class Study(Sequence[Subject]):
     def open(
         cls, folder: str | PathLike[str], *, verify: bool | None = None
     ) -> "Study":
-        """Map a saved study; see :func:`brainweave.study.open_study`."""
+        """Open a plain folder; samples are memory-mapped, read-only.
+
+        Parameters
+        ----------
+        folder : path
+            What :meth:`save` wrote.
+        verify : bool, optional
+            Compare the checksum of every file, which reads all of the samples, or check
+            them by size and header only. By default, studies of up to half a gigabyte
+            are verified.
+
+        Returns
+        -------
+        Study
+        """
         from brainweave.study.formats.folder import open_study
 
         return open_study(folder, verify=verify)

@@ -3,22 +3,14 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_option
 from brainweave.study.spaces import read_table
 from brainweave.study.study import Study
 
-__all__ = ["load_study"]
-
-FORMATS = {
-    **{"bids": "BIDS", "nifti": "NIfTI", "cifti": "CIFTI", "gifti": "GIfTI"},
-    **{"matlab": "MATLAB", "study": "study"},
-}
 IMAGES = ("nifti", "cifti", "gifti")
 ENDINGS = {
     "matlab": (".mat",),
@@ -31,63 +23,28 @@ ENDINGS = {
 def load_study(
     paths: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
-    format: str = "auto",
     subjects: Sequence[str] | None = None,
     labels: str | PathLike[str] | None = None,
     name: str | None = None,
     **options: Any,
 ) -> Study:
-    """Read a study from files or a folder of any supported format.
+    """Read a BIDS or study folder, or the files of all subjects, in one format.
 
-    Parameters
-    ----------
-    paths : path or sequence of paths
-        A BIDS or study folder, or the MATLAB, NIfTI, CIFTI or GIfTI files of all
-        subjects, whose names begin with their ids.
-    format : str, default="auto"
-        "bids", "nifti", "cifti", "gifti", "matlab" or "study"; "auto" finds out from
-        the names of the files.
-    subjects : sequence of str, optional
-        Ids of the subjects to read, with or without ``sub-``; by default all.
-    labels : path, optional
-        Labels of samples, for formats that have none: a ``.tsv`` table with columns
-        ``label`` or ``stimulus`` (ids, such as ``film@12.50``) or both and, if subjects
-        differ, ``subject``; or a ``.mat`` file for MATLAB.
-    name : str, optional
-        Name of the study.
-    **options
-        Those of the format's own function, such as :func:`brainweave.load_bids`.
-
-    Returns
-    -------
-    Study
-        All subjects that were found.
-
-    Examples
-    --------
-    >>> from brainweave import simulate_study
-    >>> _ = simulate_study(n_subjects=2, n_voxels=40, random_state=0).save("study")
-    >>> load_study("study").ids
-    ['01', '02']
+    `labels` is a ``.tsv`` table with a column ``label`` or ``stimulus`` or both and, if
+    subjects differ, ``subject``; `options` are those of the format's own function.
     """
     import brainweave
 
     listed = [paths] if isinstance(paths, str | PathLike) else paths
     inputs = [Path(path) for path in listed]
-    kind = _format_of(inputs, format)
+    kind = _format_of(inputs)
     given = {"subjects": subjects, "labels": labels, "name": name, **options}
     given = {k: v for k, v in given.items() if v is not None or k in options}
-    source: Any = inputs
+    if kind == "study":
+        return _open_study(inputs[0], given)
+    source: Any = inputs[0] if kind == "bids" else inputs
     if kind in IMAGES:
         source = _images_by_subject(inputs, given)
-    elif kind != "matlab":
-        if len(inputs) != 1 or not inputs[0].is_dir():
-            raise InputError(
-                f"A {FORMATS[kind]} dataset is one folder; got {len(inputs)} paths."
-            )
-        source = inputs[0]
-    if kind == "study":
-        return _open_study(source, given)
     if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
         del given["labels"]
         given |= _read_labels(Path(labels))
@@ -95,14 +52,11 @@ def load_study(
     known = option_names(loader)[1:]
     if kind in IMAGES:
         known += option_names(brainweave.load_nifti)[2:]
-    for option in given:
-        if option not in known:
-            close = get_close_matches(option, known, 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"They have {known}."
-            raise InputError(
-                f"{FORMATS[kind]} files have no option {option!r}. {hint}",
-                parameter=option,
-            )
+    for option in given.keys() - known:
+        raise InputError(
+            f"load_{kind} has no option {option!r}. It has {', '.join(known)}.",
+            parameter=option,
+        )
     study: Study = call_with(loader, source, **given)
     if labels is not None and study.record is not None:
         study.record["settings"]["labels"] = Path(labels).name
@@ -134,40 +88,32 @@ def call_with(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 def _images_by_subject(inputs: list[Path], options: dict[str, Any]) -> dict[str, Any]:
     """Return the files of each subject that is wanted."""
-    if options.get("mask") == "common":
-        raise InputError("mask='common' needs a BIDS dataset; name an image file.")
     paths: dict[str, list[Path]] = {}
     for path in inputs:
         paths.setdefault(_subject_id(path), []).append(path)
     wanted = options.pop("subjects", None) or list(paths)
     ids = [id.removeprefix("sub-") for id in wanted]
-    for id in ids:
-        if id not in paths:
-            raise InputError(
-                f"There is no file of subject {id!r}; there are {', '.join(paths)}."
-            )
+    for id in set(ids) - set(paths):
+        raise InputError(
+            f"There is no file of subject {id!r}; there are {list(paths)}."
+        )
     return {id: paths[id] for id in ids}
 
 
-def _format_of(inputs: list[Path], form: str) -> str:
-    """Return the format given, or for "auto" that of the names and neighbours."""
+def _format_of(inputs: list[Path]) -> str:
+    """Return the format that the names of files, or the content of a folder, show."""
     for path in inputs:
         if not path.exists():
             raise InputError(f"There is no {str(path)!r}. Check the path.")
-    check_option("format", form, ["auto", *FORMATS], owner="load_study")
-    if form != "auto":
-        return form
     for kind, endings in ENDINGS.items():
         if all(path.name.lower().endswith(endings) for path in inputs):
             return kind
-    if len(inputs) == 1 and inputs[0].is_dir():
-        for kind, pattern in (("study", "study.json"), ("bids", "sub-*")):
-            if any(inputs[0].glob(pattern)):
-                return kind
+    for kind, pattern in (("study", "study.json"), ("bids", "sub-*")):
+        if len(inputs) == 1 and any(inputs[0].glob(pattern)):
+            return kind
     raise InputError(
-        f"The format of {', '.join(map(repr, map(str, inputs)))} is not clear: neither "
-        "a BIDS folder nor files that all end in .mat, .nii, .nii.gz or .gii. Name the "
-        "files themselves, and their format with format=..."
+        f"The format of {', '.join(map(repr, map(str, inputs)))} is not clear. Name "
+        "one BIDS or study folder, or files that all end in .mat, .nii(.gz) or .gii."
     )
 
 

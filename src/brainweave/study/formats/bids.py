@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -24,7 +23,6 @@ from brainweave.study.films import clocked
 from brainweave.study.formats.events import (
     NOT_STIMULI,
     SAMPLES,
-    EventRules,
     Events,
     Sampling,
     names_no_stimulus,
@@ -45,21 +43,16 @@ from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
-logger = logging.getLogger(__name__)
-
 _KINDS = {
     ".nii.gz": "volume",
     ".nii": "volume",
     ".dtseries.nii": "cifti",
     ".func.gii": "surface",
 }
-# Entities that tell versions of one and the same run apart.
-_ALTERNATIVES = ("res", "den", "desc", "rec", "echo")
 _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
 # Options that choose by an entity of another name, and what an entity is by default.
 _OPTIONS = {"subjects": "sub", "sessions": "ses", "runs": "run"}
 _DEFAULTS = {"run": "1", "space": "native"}
-_STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
 _OTHER_GRID = "Read one session or space at a time, or give a mask."
 
 
@@ -80,7 +73,8 @@ def load_bids(
     films: Any = None,
     confounds: Any = "auto",
     scrub: float | None = None,
-    events: EventRules | None = None,
+    ignore: Sequence[str] | str = (),
+    keep: Sequence[str] | str = (),
     sampling: Sampling | None = None,
     cleaning: Cleaning | None = None,
     dtype: Any = np.float32,
@@ -109,19 +103,16 @@ def load_bids(
         By default voxels in fMRIPrep's brain masks of all runs of each subject; for
         raw images ``"epi"``, computed from the images. ``"common"``: voxels in the
         brain masks of all subjects.
-    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        Every volume that shows an event; the mean of each block's volumes; or one
-        estimate of a general linear model per trial, with all trials of a run in one
-        model (least squares all, also ``"trials"``) or with a model per trial (least
-        squares separate).
+    samples : {"volumes", "blocks", "trials"}
+        Every volume that shows an event; the mean of each block's volumes; or the
+        amplitude of each trial, by a general linear model of its own (least squares
+        separate).
     label : str or None, default="trial_type"
         Column of the events that holds the category. None: no events are needed, and
-        every volume is a sample without a label. So it is if no run has an events
-        file; runs are then films, with a warning, unless `films` says so or the task
-        is rest.
+        every volume is a sample without a label. So it is if no run has an events file
+        and `films` says what they show.
     stimulus : str, optional
         Column of the events that holds the stimulus id, such as ``"stim_file"``.
-        ``EventRules(moments=True)`` adds the seconds since it began.
     films : "runs", mapping, DataFrame or path, optional
         The film that each run shows, for ids by its clock: see
         :func:`brainweave.study.film_clock`.
@@ -132,9 +123,11 @@ def load_bids(
         ones. See :class:`brainweave.study.Cleaning`.
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
-    events : EventRules, optional
-        Which labels are no category, and how stimuli are named, such as
-        ``EventRules(ignore="cue")``. Rest and responses are none unless kept.
+    ignore, keep : str or sequence of str, default=()
+        Labels that are no category, beside ``n/a``, rest, baseline, fixation, blank,
+        null, ITI, ISI, response, button (press), key press and trigger, in any case,
+        plural or numbered; and those of these that are one all the same. What was left
+        out is in the record.
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept, such as
         ``Sampling(keep_rest=True)``.
@@ -157,12 +150,6 @@ def load_bids(
         Nothing matches (the message lists what there is), or a file is not what it
         should be: times in milliseconds, a sidecar that contradicts the header.
 
-    Warns
-    -----
-    UserWarning
-        A run has no events and is left out; repetition times differ; events lie outside
-        their run; volumes lie under several events; responses are left out.
-
     Examples
     --------
     >>> from brainweave import simulate_study
@@ -173,8 +160,9 @@ def load_bids(
     (['01', '02'], [1, 2])
     """
     check_option("samples", samples, SAMPLES, owner="load_bids")
-    rules, sampling = events or EventRules(), sampling or Sampling()
-    cleaning = cleaning or Cleaning()
+    ignore = list(map(str, check_list_option("ignore", ignore, "load_bids")))
+    keep = list(map(str, check_list_option("keep", keep, "load_bids")))
+    sampling, cleaning = sampling or Sampling(), cleaning or Cleaning()
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     dataset = open_dataset(folder, derivatives)
@@ -190,23 +178,27 @@ def load_bids(
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}
-    if films is None and label is None and rules.moments:
-        films = "runs"
-    label, films = _choose_films(dataset, files, label, films, samples)
+    listed = [file for own in files.values() for file in own]
+    tables = (inherited_files(dataset.raw, f, "events", ".tsv") for f in listed)
+    if films is not None and label == "trial_type" and not any(tables):
+        label = None
+    if samples != "volumes" and (label is None or films is not None):
+        raise InputError(f"samples={samples!r} needs label=..., and no films=...")
     if label is None:
         sampling = replace(sampling, keep_rest=True)
     else:
         files, without = _with_events(dataset, files)
     spaces, mask_used = _find_spaces(dataset, files, mask)
     planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
-    by_name: dict[str, Run] = {}
     confound_names: dict[str, None] = {}  # in order, each once
     left_out = Counter[str]()
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
             table = inherited_files(dataset.raw, file, "events", ".tsv")[0]
-            shown = read_events(table, label=label, stimulus=stimulus, rules=rules)
+            shown = read_events(
+                table, label=label, stimulus=stimulus, ignore=ignore, keep=keep
+            )
         left_out.update(shown.left_out)
         columns, usable, unsteady = read_confounds(dataset, file, confounds, scrub)
         if columns is not None:
@@ -217,23 +209,11 @@ def load_bids(
             if run.t_r is None:
                 stated = repetition_time(dataset, file)
                 run = replace(run, t_r=resolve_tr(*stated, run.header, run.name))
-            planned[id][file.run] = plan_run(
-                run,
-                shown,
-                samples=samples,
-                rules=rules,
-                sampling=sampling,
-                high_pass=cleaning.high_pass,
-                unsteady=unsteady,
-            )
-        by_name[file.path.name] = planned[id][file.run]
-    warn_of_runs(by_name)
-    _warn_of_events(left_out, rules)
-    every = {str(run) for own in planned.values() for run in own}
-    lacking = {i: sorted(every.difference(map(str, r))) for i, r in planned.items()}
-    missing = {id: names for id, names in lacking.items() if names}
-    for id, names in missing.items():
-        logger.info("Subject %s lacks the runs %s", id, ", ".join(names))
+            run = plan_run(run, shown, samples, sampling, cleaning.high_pass)
+        run.plan.counts["unsteady"] = unsteady
+        planned[id][file.run] = run
+    warn_of_runs([run for own in planned.values() for run in own.values()])
+    _warn_of_events(left_out, ignore)
     first = next(iter(files.values()))[0]
     study = study_of_runs(
         Path(folder).resolve().name if name is None else name,
@@ -251,55 +231,34 @@ def load_bids(
             "label": label,
             "films": films if films is None or isinstance(films, str) else AS_GIVEN,
             "scrub": scrub,
-            **asdict(rules),
+            "ignore": ignore,
+            "keep": keep,
             **asdict(sampling),
             "samples": samples,
         },
         dtype=dtype,
         confounds=list(confound_names),
-        missing_runs=missing,
+        missing_runs=missing_runs(planned),
         runs_without_events=without,
         left_out=dict(sorted(left_out.items())),
     )
     return clocked(study, films)
 
 
-def _choose_films(
-    dataset: Dataset,
-    found: Mapping[str, list[BidsRun]],
-    label: str | None,
-    films: Any,
-    samples: str,
-) -> tuple[str | None, Any]:
-    """Return the column of labels, if there are events to read, and what runs show."""
-    runs = [run for listed in found.values() for run in listed]
-    if label == "trial_type" and samples == "volumes":
-        tables = (inherited_files(dataset.raw, r, "events", ".tsv") for r in runs)
-        if not any(tables):
-            label, task = None, runs[0].value("task")
-        if label is None and films is None:
-            is_rest = names_no_stimulus(task, ("rest", "resting state"))
-            films = None if is_rest else "runs"
-            shown = "shows no film, by the task's name" if is_rest else "is a film"
-            warn_user(
-                f"No run of task {task!r} has an events file: every volume is a sample "
-                f"without a label, and each run {shown}. Pass films='runs' to "
-                "accept this, or a table of the films; label=None is for other data.",
-                UserWarning,
-            )
-    if samples != "volumes" and (label is None or films is not None):
-        needs = "events: give label=..." if label is None else "events, not films=..."
-        raise InputError(f"samples={samples!r} needs {needs}")
-    return label, films
+def missing_runs(found: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
+    """List the runs that subjects lack and others have."""
+    every = {str(run) for own in found.values() for run in own}
+    lacking = {id: sorted(every.difference(map(str, r))) for id, r in found.items()}
+    return {id: names for id, names in lacking.items() if names}
 
 
-def _warn_of_events(left_out: Mapping[str, int], rules: EventRules) -> None:
+def _warn_of_events(left_out: Mapping[str, int], ignore: Sequence[str]) -> None:
     """Warn of labels that were left out unasked, other than rest and the like."""
+    silent = NOT_STIMULI[:3]
     named = [
-        f"{label} ({left_out[label]})"
-        for label in sorted(left_out)
-        if label not in {*rules.ignore, "n/a"}
-        and not names_no_stimulus(label, NOT_STIMULI[:3])
+        f"{label} ({n})"
+        for label, n in sorted(left_out.items())
+        if label not in (*ignore, "n/a") and not names_no_stimulus(label, silent)
     ]
     if named:
         warn_user(
@@ -319,16 +278,15 @@ def _with_events(
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
         if inherited_files(dataset.raw, run, "events", ".tsv"):
             kept.setdefault(id, []).append(run)
-            continue
-        without.setdefault(id, []).append(run.path.name)
-        warn_user(
-            f"Subject {id!r}: {run.path.name} has no events file and is left out.",
-            UserWarning,
-        )
+        else:
+            without.setdefault(id, []).append(run.path.name)
+            what = f"Subject {id!r}: {run.path.name}"
+            warn_user(f"{what} has no events file and is left out.", UserWarning)
     if not kept:
         raise StudyError(
             f"No run in {str(dataset.images)!r} has an events file. Check the raw "
-            f"dataset {str(dataset.raw)!r}, or use label=None."
+            f"dataset {str(dataset.raw)!r}, give films='runs' if each run shows a "
+            "film, or label=None for rest and other data."
         )
     return kept, without
 
@@ -359,11 +317,7 @@ def _find_spaces(
         if mask == "common":
             spaces = dict.fromkeys(spaces, common_space(spaces.items(), _OTHER_GRID))
         return spaces, mask
-    by_id = mask
-    if isinstance(mask, Mapping):
-        by_id = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
-    spaces = {id: volume_space(id, by_id, o) for id, o in images.items()}
-    return spaces, mask
+    return {id: volume_space(id, mask, own) for id, own in images.items()}, mask
 
 
 def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
@@ -392,11 +346,12 @@ class Dataset:
     @cached_property
     def pipeline(self) -> str:
         """Name and version of the pipeline that made the images, if it is stated."""
-        content: dict[str, Any] = {}
+        tools: Any = ()
         if self.preprocessed:
             with suppress(StudyError):  # no reason not to read the images
-                content = _read_json(self.images / "dataset_description.json")
-        tools = [t for t in content.get("GeneratedBy") or () if isinstance(t, Mapping)]
+                about = _read_json(self.images / "dataset_description.json")
+                tools = about.get("GeneratedBy") or ()
+        tools = [t for t in tools if isinstance(t, Mapping)]
         names = [f"{t.get('Name', '')} {t.get('Version', '')}".strip() for t in tools]
         return ", ".join(filter(None, names))
 
@@ -462,13 +417,10 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if derivatives is None:
         return Dataset(root, root, False)
     if not (isinstance(derivatives, str) and derivatives == "auto"):
-        for chosen in (root / derivatives, Path(derivatives)):
-            if chosen.is_dir():
-                return Dataset(chosen, root, True)
-        raise StudyError(
-            f"There is no folder {str(derivatives)!r}, neither in {str(root)!r} nor by "
-            "itself. Check derivatives=..."
-        )
+        chosen = root / derivatives
+        if not chosen.is_dir():
+            raise StudyError(f"There is no folder {str(chosen)!r}; see derivatives=...")
+        return Dataset(chosen, root, True)
     about = root / "dataset_description.json"
     if about.exists() and _read_json(about).get("DatasetType") == "derivative":
         above = root.resolve().parent.parent
@@ -493,17 +445,8 @@ def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
                 yield path, ending
 
 
-def find_runs(
-    dataset: Dataset,
-    *,
-    task: str | None = None,
-    space: str | None = None,
-    subjects: Iterable[str] | None = None,
-    sessions: Iterable[str] | None = None,
-    runs: Iterable[int | str] | None = None,
-    entities: Mapping[str, str] | None = None,
-) -> dict[str, list[BidsRun]]:
-    """List the runs of each subject, in order, by task, space, session and run."""
+def find_runs(dataset: Dataset, **wanted: Any) -> dict[str, list[BidsRun]]:
+    """List the runs of each subject in order; `wanted` is chosen as in `load_bids`."""
     found = dataset.runs
     where = f"{str(dataset.images)!r}"
     if not found:
@@ -511,47 +454,35 @@ def find_runs(
             f"{where} has no BOLD images (sub-*/[ses-*/]func/*_bold.nii.gz). "
             "Is it the root of a BIDS dataset?"
         )
-    found = _pick(found, "task", task, where, single=True)
-    found = _pick(found, "subjects", subjects, where)
-    found = _pick(found, "sessions", sessions, where)
-    found = _pick(found, "space", space, where, single=True)
-    for key, value in (entities or {}).items():
+    for option in ("task", "subjects", "sessions", "space"):
+        found = _pick(found, option, wanted.get(option), where)
+    for key, value in (wanted.get("entities") or {}).items():
         found = _pick(found, key, [value], where)
-    for key in _ALTERNATIVES:
-        values = sorted({run.value(key) for run in found})
-        if len(values) == 1:
-            continue
-        # fMRIPrep's preprocessed series; its other series have other descriptions
-        if key != "desc" or "preproc" not in values:
-            raise StudyError(
-                f"{where} has images that differ in {key!r}: {_quoted(values)}. Choose "
-                f"one with entities={{{key!r}: ...}}."
-            )
+    if any(run.value("desc") == "preproc" for run in found):  # not fMRIPrep's others
         found = _pick(found, "desc", ["preproc"], where)
-    found = _pick(found, "runs", runs, where)
+    found = _pick(found, "runs", wanted.get("runs"), where)
     by_subject: dict[str, list[BidsRun]] = {}
     for run in sorted(found, key=_order):
         by_subject.setdefault(run.entities["sub"], []).append(run)
     for id, listed in by_subject.items():
-        names = [run.run for run in listed]
-        twice = {str(name) for name in names if names.count(name) > 1}
-        if twice:
-            files = ", ".join(run.path.name for run in listed if str(run.run) in twice)
+        names = Counter(str(run.run) for run in listed)
+        name, n_files = names.most_common(1)[0]
+        if n_files > 1:
+            files = ", ".join(r.path.name for r in listed if str(r.run) == name)
             raise StudyError(
-                f"Subject {id!r} has more than one file for run {min(twice)}: {files}."
+                f"Subject {id!r} has {n_files} files for run {name}: {files}. Choose "
+                "one by a part of its name, such as entities={'res': '2'}."
             )
     return dict(sorted(by_subject.items()))
 
 
-def _pick(
-    runs: list[BidsRun], option: str, wanted: Any, where: str, *, single: bool = False
-) -> list[BidsRun]:
+def _pick(runs: list[BidsRun], option: str, wanted: Any, where: str) -> list[BidsRun]:
     """Keep the runs that an option asks for; if it is None, all, or the only kind."""
     key = _OPTIONS.get(option, option)
     value_of = _unpadded if key == "run" else str
     known = sorted({value_of(run.value(key)) for run in runs})
     if wanted is None:
-        if single and len(known) > 1:
+        if key in ("task", "space") and len(known) > 1:
             raise StudyError(
                 f"{where} has more than one {key}: {_quoted(known)}. Choose one with "
                 f"{key}=..."
@@ -637,22 +568,27 @@ def read_confounds(
             f"{str(run.path)!r} has no confounds (*_desc-confounds_timeseries.tsv) "
             "beside it. Use confounds=None and scrub=None, or the output of fMRIPrep."
         )
-    table = _confounds_table(tables[0])
+    table = read_table(tables[0])
     names = [*confounds] if isinstance(confounds, list) else []
-    names += [] if scrub is None else ["framewise_displacement"]
-    unknown = [name for name in names if name not in table]
+    used = [*names, *([] if scrub is None else ["framewise_displacement"])]
+    unknown = [name for name in used if name not in table]
     if unknown:
         raise StudyError(
             f"{str(tables[0])!r} has no column {_quoted(unknown)}; it has "
             f"{_quoted(table.columns)}."
         )
-    columns = table[confounds if isinstance(confounds, list) else []]
-    usable = np.ones(len(table), bool)
-    if not (confounds is None or isinstance(confounds, list)):
+    try:
+        table = table.astype(np.float64)
+    except ValueError as error:
+        raise StudyError(f"{str(tables[0])!r} is not all numbers ({error}).") from error
+    columns, usable = table[names], np.ones(len(table), bool)
+    if isinstance(confounds, str | tuple):
         loaded, kept = _nilearn_confounds(run.path, tables[0], confounds)
         columns = columns if loaded is None else loaded
         if kept is not None:
             usable = np.isin(np.arange(len(usable)), kept)
+    elif not (confounds is None or isinstance(confounds, list)):
+        raise InputError("confounds must be a name, a tuple, a list or None.")
     if scrub is not None:
         usable &= ~(table["framewise_displacement"].to_numpy() > scrub)
     if not usable.any():
@@ -664,41 +600,16 @@ def read_confounds(
     return columns, usable, int((flags.any(axis=1) & ~usable).sum())
 
 
-def _confounds_table(path: Path) -> Any:
-    """Read a table of numbers, some of which may be missing."""
-    import pandas as pd
-
-    frame = read_table(path)
-    numbers = frame.apply(pd.to_numeric, errors="coerce").astype(np.float64)
-    odd = np.argwhere(frame.notna().to_numpy() & ~np.isfinite(numbers.to_numpy()))
-    if len(odd):
-        row, column = odd[0]
-        raise StudyError(
-            f"{str(path)!r}: {frame.columns[column]!r} is {frame.iat[row, column]} in "
-            f"row {row + 1}, not a finite number."
-        )
-    return numbers
-
-
 def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, Any]:
     """Load confounds by one of nilearn's strategies, or by its components."""
     from nilearn.interfaces.fmriprep import load_confounds, load_confounds_strategy
 
-    if isinstance(confounds, str):
-        check_option("confounds", confounds, _STRATEGIES, owner="load_bids")
-    elif not isinstance(confounds, tuple):
-        raise InputError(
-            "confounds must be a name, a tuple, a list or None, got "
-            f"{type(confounds).__name__}.",
-            parameter="confounds",
-        )
+    load = load_confounds if isinstance(confounds, tuple) else load_confounds_strategy
     try:
         with warnings.catch_warnings():
             # nilearn notes that columns are missing for compcor and the like
             warnings.simplefilter("ignore", UserWarning)
-            if isinstance(confounds, str):
-                return load_confounds_strategy(str(image), confounds)
-            return load_confounds(str(image), strategy=confounds)
+            return load(str(image), confounds)
     except Exception as error:  # of a damaged table or sidecar, anything
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise StudyError(

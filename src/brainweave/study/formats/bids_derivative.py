@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from brainweave._core.exceptions import InputError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
 from brainweave.persistence.codec import plain
-from brainweave.study.formats.bids import Dataset, find_runs, inherited_files
+from brainweave.study.formats.bids import (
+    BidsRun,
+    Dataset,
+    find_runs,
+    inherited_files,
+    missing_runs,
+)
 from brainweave.study.study import Study, Subject
-
-# options of load_bids that choose files
-FILE_OPTIONS = ("task", "space", "sessions", "runs", "entities")
 
 BIDS_VERSION = "1.10.0"
 CODE = "https://github.com/brainweave/brainweave"
@@ -92,9 +95,8 @@ class Derivative:
         known[f"desc-{label}"] = text
         rows = "".join(f"{k}\t{v}\n" for k, v in sorted(known.items()))
         write_text(path, f"desc_id\tdescription\n{rows}")
-        columns = {"desc_id": "Label of the files", "description": "What it means"}
-        told = {name: {"Description": own} for name, own in columns.items()}
-        self.write_sidecar(path, told)
+        meaning = {"Description": "What desc-<desc_id> in the names of files means"}
+        self.write_sidecar(path, {"description": meaning})
 
     def basis_path(self, id: str, entities: str) -> Path:
         """Return the path of a subject's basis; entities are such as _task-faces."""
@@ -134,8 +136,6 @@ class Derivative:
         values: Any,
         aligned: Any,
         entities: str,
-        *,
-        n_informative: int | None,
         samples: str,
     ) -> None:
         """Write the shared features of a subject's samples as a table with a sidecar.
@@ -159,8 +159,6 @@ class Derivative:
         }
         for k, name in enumerate(features):
             content[name] = {"Description": f"Shared feature {k}"}
-            if n_informative is not None:
-                content[name]["Gains"] = k < n_informative
         for name, (_, text) in COLUMNS.items():
             if name in table:
                 content[name] = {"Description": text}
@@ -192,9 +190,8 @@ def _choose_entities(
         if set(selected.split("_")) <= set(entities.split("_"))
         and (not wanted or wanted & set(paths))
     }
-    if selected in matching and matching[selected] >= set().union(*matching.values()):
-        return selected
-    if len(matching) > 1:
+    everyone = set().union(*matching.values())
+    if len(matching) > 1 and matching.get(selected) != everyone:
         listed = "; ".join(
             f"{entities.lstrip('_') or 'no task'} (sub-{', sub-'.join(sorted(ids))})"
             for entities, ids in matching.items()
@@ -203,7 +200,7 @@ def _choose_entities(
             f"The bases are of several kinds, which do not go together: {listed}. "
             "Choose one with task=... and space=..."
         )
-    return next(iter(matching), selected)
+    return selected if selected in matching else next(iter(matching), selected)
 
 
 def _cell(value: Any) -> str:
@@ -221,23 +218,23 @@ def entities_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> str:
 
     Where there are several to choose from, reading the subject is an error.
     """
-    runs, chosen = dataset.runs, {}
-    for key in ("task", "space"):
-        if key == "space":
-            runs = [run for run in runs if run.entities["sub"] == id]
-        found = {run.value(key) for run in runs}
-        only = found.pop() if len(found) == 1 else ""
-        chosen[key] = str(options.get(key) or only)
-        wanted = chosen[key].removeprefix(f"{key}-")
-        runs = [run for run in runs if run.value(key) == wanted]
-    return name_entities(**chosen)
+    known = {key: str(options.get(key) or "") for key in ("task", "space")}
+    with suppress(StudyError, InputError):
+        run = _runs_of(dataset, id, options)[0]
+        known = {key: run.value(key) for key in known}
+    return name_entities(**known)
+
+
+def _runs_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> list[BidsRun]:
+    choosing = ("task", "space", "sessions", "runs", "entities")
+    chosen = {k: v for k, v in options.items() if k in choosing}
+    return find_runs(dataset, subjects=[id], **chosen)[id]
 
 
 def source_files(dataset: Dataset, id: str, options: Mapping[str, Any]) -> list[Path]:
     """Return all files that the samples of a subject depend on."""
-    chosen = {k: v for k, v in options.items() if k in FILE_OPTIONS}
     paths: set[Path] = set()
-    for run in find_runs(dataset, subjects=[id], **chosen).get(id, []):
+    for run in _runs_of(dataset, id, options):
         paths.update(run.image.values() if isinstance(run.image, dict) else [run.image])
         for root, suffix, ending in (
             (dataset.raw, "events", ".tsv"),
@@ -272,10 +269,5 @@ def study_without_voxels(bases: list[Any], records: list[Any]) -> Study:
         joined[part] = {k: v for r in records for k, v in (r.get(part) or {}).items()}
     left_out = sum((Counter(r.get("left_out") or {}) for r in records), Counter())
     joined["left_out"] = dict(sorted(left_out.items()))
-    all_runs = {run for runs in joined["runs"].values() for run in runs}
-    joined["missing_runs"] = {
-        id: sorted(all_runs - set(runs))
-        for id, runs in joined["runs"].items()
-        if all_runs - set(runs)
-    }
+    joined["missing_runs"] = missing_runs(joined["runs"])
     return Study(subjects, record=joined)

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.validation import check_list_option, check_option
+from brainweave._core.validation import check_option
 from brainweave.study.spaces import RunHeader, read_table
-from brainweave.study.subject import moment
 
 HRF_MODEL = "glover"  # response of the trial models
 #: Ways to make samples of volumes.
-SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
+SAMPLES = ("volumes", "blocks", "trials")
 #: What an empty cell of an ``events.tsv`` may hold.
 MISSING = frozenset({"", "n/a", "N/A", "NA", "nan", "NaN", "None"})
 
@@ -51,36 +50,6 @@ _TR_TOLERANCE = 0.01
 # this many seconds of a boundary counts as being on it.
 _TIME_SLACK = 1e-3
 _MAX_GAP = 4.0  # most seconds between events of one block
-
-
-@dataclass(frozen=True)
-class EventRules:
-    """Rules for the events of a run.
-
-    Parameters
-    ----------
-    ignore : str or sequence of str, default=()
-        Labels that are no category, beside ``n/a``, rest, baseline, fixation, blank,
-        null, ITI, ISI, response, button (press), key press and trigger, in any case,
-        plural or numbered. What was left out is in the record.
-    keep : str or sequence of str, default=()
-        Of these, labels that are categories all the same.
-    moments : bool, default=False
-        Add the seconds since the stimulus began to the ids of volumes, so that the
-        same moment of a film has the same id in every subject.
-    """
-
-    ignore: Sequence[str] | str = ()
-    keep: Sequence[str] | str = ()
-    moments: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("ignore", "keep"):
-            listed = check_list_option(name, getattr(self, name), "EventRules")
-            object.__setattr__(self, name, tuple(map(str, listed)))
-        both = set(self.ignore) & set(self.keep)
-        if both:
-            raise InputError(f"{min(both)!r} is both in ignore=... and in keep=...")
 
 
 @dataclass(frozen=True)
@@ -142,24 +111,18 @@ class Events:
         columns = self.onset[keep], self.duration[keep], self.label[keep], stimulus
         return Events(*columns, self.left_out)
 
-    def stimuli(self, rules: EventRules | None = None) -> Events:
-        """Leave out what is no stimulus by the rules."""
-        rules = rules or EventRules()
-        names, codes, counts = np.unique(
-            self.label, return_inverse=True, return_counts=True
-        )
-        stays = [
-            name not in MISSING
-            and name not in rules.ignore
-            and (name in rules.keep or not names_no_stimulus(name))
-            for name in map(str, names)
-        ]
-        left = Counter[str]()
-        for name, count, stay in zip(names, counts, stays, strict=True):
-            if not stay:
-                left["n/a" if name in MISSING else str(name)] += int(count)
-        kept = self.take(np.array(stays, bool)[codes])
-        return replace(kept, left_out=dict(left))
+    def stimuli(self, ignore: Sequence[str] = (), keep: Sequence[str] = ()) -> Events:
+        """Leave out what is no stimulus, and labels to ignore."""
+        names = list(map(str, self.label))
+        outside = {
+            name
+            for name in set(names)
+            if name in (*MISSING, *ignore)
+            or (name not in keep and names_no_stimulus(name))
+        }
+        kept = self.take(np.array([name not in outside for name in names], bool))
+        left = ("n/a" if n in MISSING else n for n in names if n in outside)
+        return replace(kept, left_out=dict(Counter(left)))
 
 
 def names_no_stimulus(label: str, known: Sequence[str] = NOT_STIMULI) -> bool:
@@ -173,12 +136,13 @@ def read_events(
     *,
     label: str = "trial_type",
     stimulus: str | None = None,
-    rules: EventRules | None = None,
+    ignore: Sequence[str] = (),
+    keep: Sequence[str] = (),
 ) -> Events:
     """Read a BIDS ``events.tsv``, sorted by onset.
 
-    `label` and `stimulus` name the columns to use. Events that are no stimuli by the
-    rules are left out. A missing duration counts as zero.
+    `label` and `stimulus` name the columns to use. Events that are no stimuli are
+    left out. A missing duration counts as zero.
     """
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
@@ -197,7 +161,7 @@ def read_events(
     if stimulus is not None:
         ids = table[stimulus].str.strip().replace(list(MISSING), "")
         ids = ids.to_numpy(dtype=np.str_)
-    events = Events(onset, duration, names, ids).stimuli(rules)
+    events = Events(onset, duration, names, ids).stimuli(ignore, keep)
     good = np.isfinite(onset) & np.isfinite(duration) & (duration >= 0)
     for row in np.flatnonzero(np.isin(names, events.label) & ~good)[:1]:
         raise StudyError(
@@ -217,56 +181,28 @@ def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
         ) from None
 
 
-def event_volumes(
-    events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
-) -> NDArray[np.bool_]:
-    """Return which volumes show each event, of shape (n_events, n_volumes).
-
-    Volume v shows event e when ``v * tr - hrf_delay`` lies in
-    ``[onset, onset + max(duration, tr))``: an event shorter than a volume has one too.
-    """
-    times = np.arange(n_volumes) * tr - hrf_delay
-    stop = events.onset + np.maximum(events.duration, tr)
-    begun = times >= events.onset[:, None] - _TIME_SLACK
-    return np.asarray(begun & (times < stop[:, None] - _TIME_SLACK))
-
-
 def match_volumes(
-    events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
-) -> NDArray[np.int64]:
-    """Return the event that each volume shows, -1 for none.
+    events: Events, n_volumes: int, tr: float, hrf_delay: float = 5.0
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the event that each volume shows, -1 for none, and all that it lies under.
 
-    Of several, the one that covers most of it counts (of equals the last), so that a
-    button press takes nothing from the block it falls into.
+    Volume v lies under event e, in (n_events, n_volumes), when ``v * tr - hrf_delay``
+    lies in ``[onset, onset + max(duration, tr))``: an event shorter than a volume has
+    one too. Of several, a volume shows the one that covers most of it (of equals the
+    last), so that a button press takes nothing from the block it falls into.
     """
-    visible = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
+    onset, stop = events.onset[:, None], (events.onset + events.duration)[:, None]
+    end = onset + np.maximum(events.duration, tr)[:, None] - _TIME_SLACK
+    visible = (begin >= onset - _TIME_SLACK) & (begin < end)
+    covered = np.minimum(begin + tr, stop) - np.maximum(begin, onset)
+    covered = np.maximum(covered, 0.0)
     volume_event = np.full(n_volumes, -1, dtype=np.int64)
     most_covered = np.full(n_volumes, -1.0)
-    stop = events.onset + events.duration
     for e in range(len(events)):
-        covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
-        covered = np.maximum(covered, 0.0)
-        here = visible[e] & (covered >= most_covered - _TIME_SLACK)
-        volume_event[here], most_covered[here] = e, covered[here]
-    return volume_event
-
-
-def name_positions(
-    events: Events,
-    volume_event: NDArray[np.int64],
-    tr: float,
-    *,
-    hrf_delay: float = 5.0,
-) -> NDArray[np.str_]:
-    """Name each volume by its stimulus and the seconds into it: ``"scene-3@2.50"``."""
-    what = events.label if events.stimulus is None else events.stimulus
-    begin = np.arange(len(volume_event)) * tr - hrf_delay
-    names = [
-        moment(what[e], max(time - events.onset[e], 0.0)) if e >= 0 else ""
-        for time, e in zip(begin, volume_event, strict=True)
-    ]
-    return np.array(names, dtype=np.str_)
+        here = visible[e] & (covered[e] >= most_covered - _TIME_SLACK)
+        volume_event[here], most_covered[here] = e, covered[e, here]
+    return volume_event, visible
 
 
 def find_blocks(events: Events) -> Events:
@@ -290,14 +226,11 @@ def find_blocks(events: Events) -> Events:
 
 def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
     """Return a repetition time in seconds; refuse what cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise error(f"{where} is {value!r}, not a number of seconds, such as 2.0.")
-    if not _SHORTEST_TR <= value <= _LONGEST_TR:
-        in_ms = _SHORTEST_TR <= value / 1000 <= _LONGEST_TR
-        hint = f" It looks like milliseconds: write {value / 1000:g}." if in_ms else ""
+    is_number = isinstance(value, int | float | np.number) and value is not True
+    if not is_number or not _SHORTEST_TR <= value <= _LONGEST_TR:
         raise error(
-            f"{where} is {value:g} s, which no run has: between {_SHORTEST_TR:g} and "
-            f"{_LONGEST_TR:g} s are expected.{hint}"
+            f"{where} is {value!r}; it must be a number of seconds (not milliseconds) "
+            f"between {_SHORTEST_TR:g} and {_LONGEST_TR:g}."
         )
     return float(value)
 
@@ -315,12 +248,10 @@ def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
     if header.t_r is None or header.t_r_is_default:
         return seconds
     apart = abs(seconds - header.t_r)
-    drift = apart * header.n_samples
-    if apart > _TR_TOLERANCE * seconds or drift > seconds / 2:
+    if apart > min(_TR_TOLERANCE, 0.5 / header.n_samples) * seconds:
         raise StudyError(
             f"{where} is {seconds:g} s, but the header of {image!r} says "
-            f"{header.t_r:g} s. By the end of the run they are {drift:.3g} s apart. "
-            "Correct the wrong one, or give t_r=... to overrule both."
+            f"{header.t_r:g} s. Correct one, or give t_r=... to overrule both."
         )
     return seconds
 
@@ -335,17 +266,11 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
     before = events.onset + np.maximum(events.duration, tr) <= 0
     outside = int(np.count_nonzero(before | (events.onset >= length)))
     longest = events.duration.max(initial=0.0)
-    times, problem = events.onset, ""
-    if longest > 2 * length:
-        times, problem = events.duration, f"An event lasts {longest:g} s"
-    elif 2 * outside > len(events):
-        problem = f"{outside} of {len(events)} events lie outside the run"
-    if problem:
-        in_milliseconds = 10 * length < times.max() <= 2000 * length
-        hint = "; these look like milliseconds" if in_milliseconds else ""
+    if longest > 2 * length or 2 * outside > len(events):
         raise StudyError(
-            f"{problem}, but the run has {n_volumes} volumes, {length:g} s. Onsets "
-            f"(from the first volume) and durations are in seconds{hint}."
+            f"{outside} of {len(events)} events lie outside the run of {n_volumes} "
+            f"volumes, {length:g} s, and the longest lasts {longest:g} s. Onsets (from "
+            "the first volume) and durations are in seconds, not milliseconds."
         )
     return outside
 
@@ -355,16 +280,14 @@ def trial_weights(
     n_volumes: int,
     tr: float,
     *,
-    separate: bool,
     usable: NDArray[np.bool_],
     nuisance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
+    """Return weights (n_trials, n_volumes) that give one amplitude per trial.
 
-    With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
-    weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
-    separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
-    category, and the rest, and only the first row of :math:`X_j^+` is kept.
+    With a model per trial (least squares separate, [1]_): it holds trial j, the sum of
+    the other trials of each category, and the rest, and only the first row of its
+    pseudo-inverse is kept.
 
     References
     ----------
@@ -382,17 +305,6 @@ def trial_weights(
     regressors = regressors[usable]
     nuisance = nuisance[usable]
     weights = np.zeros((len(events), n_volumes))
-    if not separate:
-        n_columns = regressors.shape[1] + nuisance.shape[1]
-        if n_columns > len(regressors):
-            raise StudyError(
-                f"{len(events)} trials and {nuisance.shape[1]} other columns do not "
-                f'fit {len(regressors)} volumes. Use samples="trials-lss", which has '
-                "a model per trial, or fewer confounds."
-            )
-        inverse = np.linalg.pinv(np.hstack([regressors, nuisance]))
-        weights[:, usable] = inverse[: len(events)]
-        return weights
     categories, member = np.unique(events.label, return_inverse=True)
     sums = regressors @ np.eye(len(categories))[member]
     for j, category in enumerate(member):
@@ -428,28 +340,12 @@ def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class EventCounts:
-    """Counts of what became of the events and volumes of a run."""
-
-    events: int = 0  # those that have a category
-    outside: int = 0  # of these, before or after the scan
-    shared_volumes: int = 0  # volumes under events of more than one category
-    overshadowed: int = 0  # events that got no volume, since others were preferred
-    volumes: int = 0
-    unsteady: int = 0  # volumes left out, before the magnetisation was steady
-    confounds: int = 0
-    high_pass: float | None = None  # cut-off of the drifts that are removed, in Hz
-    nuisance: int = 0  # confounds and drifts that are removed
-    levels: int = 0  # of events, that confounds are fitted with; 0: without
-    lost: float = 0.0  # share of the categories' time courses that nuisance explains
-
-
-@dataclass(frozen=True)
 class SamplePlan:
     """The samples of one run, before they are read.
 
     Labels and stimuli are empty where there is none. Samples are either the volumes
     `rows` as they are, or means of all volumes by `weights` (n_samples, n_volumes).
+    `counts` tell what became of the events and volumes, for the record of a study.
     """
 
     labels: NDArray[np.str_]
@@ -458,7 +354,7 @@ class SamplePlan:
     rows: NDArray[np.int64] | None = None
     weights: NDArray[np.float64] | None = None
     volume_event: NDArray[np.int64] | None = None  # of each volume, -1 for none
-    counts: EventCounts = field(default=EventCounts(), compare=False)
+    counts: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -477,7 +373,6 @@ def plan_samples(
     tr: float,
     *,
     samples: str = "volumes",
-    rules: EventRules | None = None,
     sampling: Sampling | None = None,
     kept_volumes: NDArray[np.int64] | None = None,
     confounds: NDArray[np.float64] | None = None,
@@ -488,24 +383,23 @@ def plan_samples(
     `confounds` are columns of the trial models, whose drift terms stop at `high_pass`;
     from other samples they are removed before, with the drifts among them.
     """
-    rules, sampling = rules or EventRules(), sampling or Sampling()
+    sampling, is_trials = sampling or Sampling(), samples == "trials"
     check_option("samples", samples, SAMPLES, owner="plan_samples")
-    n_events, n_outside = len(events), check_events(events, n_volumes, tr)
+    outside = check_events(events, n_volumes, tr)
+    counts = {"events": len(events), "outside": outside, "volumes": n_volumes}
     usable = np.ones(n_volumes, dtype=bool)
     if kept_volumes is not None:
         usable = np.isin(np.arange(n_volumes), kept_volumes)
     if samples == "blocks":
         events = find_blocks(events)
-    is_trials, delay = samples.startswith("trials"), sampling.hrf_delay
-    volume_event = match_volumes(events, n_volumes, tr, hrf_delay=delay)
-    visible = event_volumes(events, n_volumes, tr, hrf_delay=delay)
-    n_confounds = 0 if confounds is None else confounds.shape[1]
+    volume_event, visible = match_volumes(events, n_volumes, tr, sampling.hrf_delay)
     nuisance = None
-    if is_trials or n_confounds:
+    confounds = np.empty((n_volumes, 0)) if confounds is None else confounds
+    if is_trials or confounds.shape[1]:
         columns = [np.ones((n_volumes, 1)), drift_columns(n_volumes, tr, high_pass)]
-        if confounds is not None and n_confounds:
-            columns.append(standardized(confounds))
+        columns.append(standardized(confounds))
         nuisance = np.hstack(columns)
+        counts |= _count_nuisance(volume_event, events.label, usable, nuisance)
     rows = weights = None
     if samples == "volumes":
         rows = np.flatnonzero(usable & (sampling.keep_rest | (volume_event >= 0)))
@@ -521,30 +415,16 @@ def plan_samples(
             events.take(sample_event),
             n_volumes,
             tr,
-            separate=samples == "trials-lss",
             usable=usable,
             nuisance=np.asarray(nuisance),
         )
     # position -1, for rest, finds the empty text at the end
     stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
     stimuli = np.append(stimuli, "")[sample_event]
-    if rows is not None and rules.moments:
-        stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
-    counts = EventCounts(
-        events=n_events,
-        outside=n_outside,
-        volumes=n_volumes,
-        **_count_nuisance(volume_event, events.label, usable, nuisance, n_confounds),
-    )
     if not is_trials:  # trials may share volumes
-        preferred = np.isin(np.arange(len(events)), volume_event)
         categories = np.unique(events.label)
         shown = [visible[events.label == c].any(axis=0) for c in categories]
-        counts = replace(
-            counts,
-            shared_volumes=int((np.sum(shown, axis=0) > 1).sum()),
-            overshadowed=int((visible.any(axis=1) & ~preferred).sum()),
-        )
+        counts["shared_volumes"] = int((np.sum(shown, axis=0) > 1).sum())
     return SamplePlan(
         np.append(events.label, "")[sample_event],
         stimuli,
@@ -560,12 +440,12 @@ def _count_nuisance(
     volume_event: NDArray[np.int64],
     labels: NDArray[np.str_],
     usable: NDArray[np.bool_],
-    nuisance: NDArray[np.float64] | None,
-    n_confounds: int,
+    nuisance: NDArray[np.float64],
 ) -> dict[str, Any]:
-    """Count confounds and drifts, and the share of the categories that they explain."""
-    if nuisance is None:
-        return {}
+    """Count confounds and drifts, and the share of the categories that they explain.
+
+    ``levels`` are those of events that confounds are fitted with; 0: without.
+    """
     # the first column is a constant
     removed, volume_event = nuisance[usable, 1:], volume_event[usable]
     removed = removed - removed.mean(axis=0)
@@ -574,7 +454,6 @@ def _count_nuisance(
     explained = removed @ (np.linalg.pinv(removed, rcond=1e-8) @ courses)
     n_columns, n_levels = removed.shape[1], len(np.unique(volume_event))
     return {
-        "confounds": n_confounds,
         "nuisance": n_columns,
         "levels": n_levels if n_columns + n_levels <= ROOM * len(volume_event) else 0,
         "lost": round(float((explained**2).sum() / max((courses**2).sum(), 1e-12)), 3),

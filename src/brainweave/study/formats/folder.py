@@ -39,7 +39,6 @@ VERSION = 2
 INDEX = "study.json"
 # Verifying runs at 0.5 to 2 GB a second: under a second for so many bytes.
 _VERIFIED_BYTES = 2**29
-_ENDINGS = r"\.(npy|json|nii\.gz|dscalar\.nii|gii|func\.gii)$"
 _WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
 
 
@@ -52,40 +51,7 @@ def save_study(
     n_jobs: int | None = 1,
     progress: bool | Progress | None = None,
 ) -> Study:
-    """Write a study as a plain folder, all or nothing.
-
-    A lazy study is converted with memory for `n_jobs` subjects.
-
-    Parameters
-    ----------
-    study : Study
-        What to write.
-    folder : path
-        Where to; it must not exist, unless `overwrite`.
-    overwrite : bool, default=False
-        Replace the files of the study that is in `folder`; others are left alone.
-    dtype : dtype, optional
-        Type to store the samples in (``"float32"``); by default their own.
-    n_jobs : int or None, default=1
-        Subjects to convert, and to hold in memory, at the same time; None is one per
-        core.
-    progress : bool or callable, optional
-        True draws a bar; a callable is told ``(n_done, n_subjects, id)`` after each
-        subject.
-
-    Returns
-    -------
-    Study
-        The study as saved, its samples mapped from the folder.
-
-    Examples
-    --------
-    >>> from brainweave import simulate_study
-    >>> study = simulate_study(n_subjects=2, n_voxels=40, random_state=0)
-    >>> saved = save_study(study, "study", dtype="float32")
-    >>> saved[0].samples.dtype
-    dtype('float32')
-    """
+    """Write a study as a plain folder, all or nothing; see ``Study.save``."""
     target = Path(os.path.abspath(folder))
     _check_target(target, overwrite)
     for subject in study:
@@ -102,14 +68,12 @@ def save_study(
         _check_target(target, overwrite)
         return _files_of_study(target / INDEX)
 
-    others = {path.name for path in target.glob("*")}
-    others.difference_update(replaced())
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
         atomic_folder(target, replaces=replaced) as work,
     ):
-        taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
-        stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
+        taken: set[str] = set()
+        stems = [work / _free_stem(id, taken) for id in study.ids]
         entries = []
         # threads: reading, decompressing and NumPy let others run meanwhile
         workers = Parallel(n_workers(len(study), n_jobs), "threading", "generator")
@@ -128,7 +92,7 @@ def save_study(
             "name": study.name,
             "record": study.record,
             "subjects": entries,
-            "spaces": _write_spaces(study, work, entries, taken),
+            "spaces": _write_spaces(study, work, entries),
         }
         index["checksum"] = _index_checksum(index)
         write_text(work / INDEX, json.dumps(index, indent=1) + "\n")
@@ -136,29 +100,7 @@ def save_study(
 
 
 def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> Study:
-    """Open a plain folder; samples are memory-mapped, read-only.
-
-    Parameters
-    ----------
-    folder : path
-        What :func:`save_study` wrote.
-    verify : bool, optional
-        Compare the checksum of every file, which reads all of the samples, or check
-        the ``.npy`` files by their size and header only. By default, studies of up to
-        half a gigabyte are verified.
-
-    Returns
-    -------
-    Study
-
-    Examples
-    --------
-    >>> from brainweave import simulate_study
-    >>> study = simulate_study(n_subjects=2, n_voxels=40, random_state=0)
-    >>> _ = save_study(study, "study")
-    >>> type(open_study("study")[0].samples).__name__
-    'memmap'
-    """
+    """Open a plain folder; see ``Study.open``."""
     root = Path(folder)
     index = _read_index(root)
     try:
@@ -224,7 +166,7 @@ def _write_by_voxels(file: Any, values: NDArray[Any], dtype: np.dtype[Any]) -> N
 
 
 def _write_spaces(
-    study: Study, work: Path, entries: list[dict[str, Any]], taken: set[str]
+    study: Study, work: Path, entries: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Write each distinct space once, and note in the entries which one is whose."""
     distinct: list[Any] = []
@@ -235,8 +177,9 @@ def _write_spaces(
             continue
         if space not in distinct:
             distinct.append(space)
-            saved = space.save(work / _free_stem(f"space-{len(distinct)}", taken))
-            files = [describe_file(file) for file in saved]
+            files = [
+                describe_file(f) for f in space.save(work / f"space-{len(distinct)}")
+            ]
             written.append({"kind": space.kind, "files": files})
         entry["space"] = distinct.index(space)
     return written
@@ -244,12 +187,10 @@ def _write_spaces(
 
 def _read_index(root: Path) -> dict[str, Any]:
     path = root / INDEX
-    if not root.is_dir():
-        raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
     if not path.is_file():
         raise StudyError(
-            f"{str(root)!r} is not a saved study: it has no {INDEX}. Make one with "
-            "Study.save(folder)."
+            f"{str(root)!r} is not a saved study: it has no {INDEX}. Check the "
+            "path, or make one with Study.save(folder)."
         )
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
@@ -262,8 +203,7 @@ def _read_index(root: Path) -> dict[str, Any]:
     if index.get("version") != VERSION:
         raise StudyError(
             f"{str(path)!r} has format version {index.get('version')!r}; this "
-            f"brainweave ({__version__}) reads version {VERSION}. Use brainweave "
-            f"{index.get('brainweave')!r} or a newer one."
+            f"brainweave ({__version__}) reads version {VERSION}."
         )
     if index.get("checksum") != _index_checksum(index):
         raise StudyError(
@@ -283,8 +223,7 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
     if list(samples.shape) != entry["shape"] or samples.dtype.str != entry["dtype"]:
         raise StudyError(
             f"{str(path)!r} was edited or replaced: it holds {samples.shape} of "
-            f"{samples.dtype}, where {tuple(entry['shape'])} of {entry['dtype']} was "
-            "saved."
+            f"{samples.dtype}."
         )
     if verify:
         verify_file(root, entry, full=True)
@@ -324,16 +263,12 @@ def _files_of_study(index: Path) -> list[str]:
     return listed
 
 
-def _subject_stem(id: str) -> str:
-    """Return an id as the beginning of a file name that any file system takes."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
+def _free_stem(id: str, taken: set[str]) -> str:
+    """Return the beginning of a file name that any file system takes, and take it."""
     # the prefix keeps clear of dot files and of names that Windows reserves
-    return safe if safe.startswith("sub") else f"sub-{safe}"
-
-
-def _free_stem(wanted: str, taken: set[str]) -> str:
-    """Return a name that is not taken, and take it."""
-    stem, number = wanted, 1
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
+    wanted = stem = safe if safe.startswith("sub") else f"sub-{safe}"
+    number = 1
     while stem.casefold() in taken:  # "a/b" and "a_b", or "A" and "a"
         number += 1
         stem = f"{wanted}~{number}"
@@ -352,20 +287,15 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 def verify_file(root: Path, entry: dict[str, Any], *, full: bool) -> Path:
     """Return the path of a file that is as described; `full` compares checksums too."""
-    name, bytes_saved = str(entry["file"]), entry["bytes"]
-    if Path(name).name != name:
-        raise StudyError(
-            f"{str(root)!r}: the study names {name!r}, outside its folder."
-        )
-    path = root / name
+    name = str(entry["file"])
+    path = root / Path(name).name
     wrong = ""
-    if path.is_symlink():
-        wrong = "is a link, and a study's files lie in its own folder"
+    if path.name != name or path.is_symlink():
+        wrong = f"is {name!r} or a link, and a study's files lie in its own folder"
     elif not path.is_file():
         wrong = "is missing from the study"
-    elif (size := path.stat().st_size) != bytes_saved:
-        what = "cut off" if size < bytes_saved else "edited or replaced"
-        wrong = f"was {what}: it has {size} bytes where {bytes_saved} were saved"
+    elif path.stat().st_size != entry["bytes"]:
+        wrong = "was cut off, edited or replaced: it has another size"
     elif full and file_stamp(path)["sha256"] != entry["sha256"]:
         wrong = "was edited or damaged: its checksum does not match"
     if wrong:

@@ -37,7 +37,6 @@ def load_nifti(
     labels: Any = None,
     stimuli: Any = None,
     films: Any = None,
-    confounds: Mapping[str, Any] | None = None,
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
     name: str = "",
@@ -47,7 +46,8 @@ def load_nifti(
     Parameters
     ----------
     files : mapping of str to path, image, Run, or a list of these
-        Per subject id, its runs in order.
+        Per subject id, its runs in order; :class:`brainweave.study.Run` has confounds
+        and volumes to leave out.
     mask : path, image, mapping of str to these, or "epi", default="epi"
         One mask for all subjects, one per subject id, or a brain mask computed from
         each subject's own runs in their native space (:func:`epi_mask`; this reads the
@@ -63,8 +63,6 @@ def load_nifti(
     films : "runs", mapping, DataFrame or path, optional
         The film that each run shows, for ids by its clock instead of `stimuli`: see
         :func:`brainweave.study.film_clock`. Runs are numbered from 1.
-    confounds : mapping of str to list, optional
-        Per subject id, the confounds of each run; see :class:`brainweave.study.Run`.
     t_r : float, optional
         Repetition time in seconds, instead of the headers'.
     cleaning : Cleaning, optional
@@ -107,7 +105,6 @@ def load_nifti(
         labels=labels,
         stimuli=stimuli,
         films=films,
-        confounds=confounds,
         t_r=t_r,
         cleaning=cleaning,
         name=name,
@@ -130,7 +127,7 @@ def load_cifti(
     structures : sequence of str, optional
         Structures to keep, such as ``"cortex_left"``; all by default.
     cleaning, **options : various
-        As in :func:`load_nifti`: labels, stimuli, films, confounds, t_r, name; no
+        As in :func:`load_nifti`: labels, stimuli, films, t_r, name; no
         smoothing.
 
     Returns
@@ -181,7 +178,7 @@ def load_gifti(
     masker : nilearn SurfaceMasker, optional
         Reads SurfaceImages in place of `mask`, as in :func:`load_nifti`.
     cleaning, **options : various
-        As in :func:`load_nifti`: labels, stimuli, films, confounds, t_r, name; no
+        As in :func:`load_nifti`: labels, stimuli, films, t_r, name; no
         smoothing. GIfTI states no repetition time: give ``t_r`` for filters and onsets.
 
     Returns
@@ -224,19 +221,16 @@ def load_gifti(
 
 def _fitted(masker: Any, images: Sequence[ImageLike]) -> Any:
     """Return a masker of nilearn, fitted to the first run if it is not fitted."""
+    from nilearn.maskers import NiftiMasker, SurfaceMasker
+
+    if not isinstance(masker, NiftiMasker | SurfaceMasker):
+        raise TypeError(
+            "masker must be a NiftiMasker or SurfaceMasker of nilearn, which keep the "
+            f"voxels; got {type(masker).__name__}. Pass its values as arrays."
+        )
     if not hasattr(masker, "mask_img_"):
-        if not hasattr(masker, "mask_img"):
-            raise TypeError(
-                "masker must be a NiftiMasker or SurfaceMasker of nilearn; got "
-                f"{type(masker).__name__}. Pass what other maskers give as arrays."
-            )
         with reading(images[0]):
             masker.fit(images[0] if masker.mask_img is None else None)
-    if not hasattr(masker, "mask_img_") or hasattr(masker, "labels_img_"):
-        raise TypeError(
-            f"{type(masker).__name__} averages voxels; brainweave needs the voxels. "
-            "Take a NiftiMasker or SurfaceMasker, or pass its values as arrays."
-        )
     return masker
 
 
@@ -282,13 +276,11 @@ def _make_study(
     labels: Any = None,
     stimuli: Any = None,
     films: Any = None,
-    confounds: Any = None,
     t_r: float | None = None,
     cleaning: Cleaning | None = None,
     name: str = "",
     join: Callable[[list[Any]], list[Any]] = list,
 ) -> Study:
-    given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     if films is not None and stimuli is not None:
         raise InputError("Give stimuli=... or films=..., not both.")
     if t_r is not None:
@@ -303,27 +295,25 @@ def _make_study(
         listed = list(entry) if isinstance(entry, list | tuple) else [entry]
         if not listed:
             raise StudyError(f"Subject {id!r} has no files. Leave it out.")
-        with errors_name_subject(id):
-            if not any(isinstance(run, Run) for run in listed):
+        if not any(isinstance(run, Run) for run in listed):
+            with errors_name_subject(id):
                 listed = join(listed)
         runs = [run if isinstance(run, Run) else Run(run) for run in listed]
         spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
-        if given["confounds"] is not None:
-            own = subject_entry("confounds", given["confounds"], id)
-            own = list(own) if isinstance(own, list | tuple) else [own]
-            if len(own) != len(runs):
-                raise InputError(
-                    f"Subject {id!r} has {len(runs)} runs, but confounds for "
-                    f"{len(own)}. Give one entry per run (None for a run without)."
-                )
-            runs = [replace(r, confounds=c) for r, c in zip(runs, own, strict=True)]
         subject_runs[id] = dict(enumerate(runs, start=1))
         known[id] = {
-            what: subject_entry(what, given[what], id) for what in ("labels", "stimuli")
+            "labels": subject_entry("labels", labels, id),
+            "stimuli": subject_entry("stimuli", stimuli, id),
         }
-    as_given = {what: None if v is None else AS_GIVEN for what, v in given.items()}
+    everything = [run for own in subject_runs.values() for run in own.values()]
+    has_confounds = any(run.confounds is not None for run in everything)
+    as_given = {
+        "labels": None if labels is None else AS_GIVEN,
+        "stimuli": None if stimuli is None else AS_GIVEN,
+        "confounds": AS_GIVEN if has_confounds else None,
+    }
     study = study_of_runs(
         name,
         subject_runs,

@@ -23,17 +23,13 @@ Arrays: TypeAlias = list[NDArray[Any]]  # one 2-D array per subject
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
 
-_AXES = ("subjects", "samples", "voxels")
-
 
 def load_matlab(
     files: MatFile | Sequence[MatFile],
     *,
     variable: str | None = None,
-    order: Sequence[str] | None = None,
     labels: MatFile | ArrayLike | None = None,
     runs: ArrayLike | None = None,
-    samples_per_run: int | None = None,
     stimuli: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
     name: str = "",
@@ -43,23 +39,16 @@ def load_matlab(
     Parameters
     ----------
     files : path, or list of paths
-        Files that hold all subjects in one variable: a 3-D array, or a cell with a
-        2-D array per subject. Several files, such as one per hemisphere, are stacked
-        along the voxels, subject by subject.
+        Files that hold all subjects in one variable: a 3-D array, voxels x samples x
+        subjects, or a cell with an array per subject, samples x voxels. Several files,
+        such as one per hemisphere, are stacked along the voxels, subject by subject.
     variable : str, optional
         Name of the variable. Needed only if a file holds several candidates.
-    order : sequence of str, optional
-        Meaning of the dimensions. For 3-D arrays, a permutation of ``"voxels"``,
-        ``"samples"`` and ``"subjects"``; by default in this order, as in the Raider
-        files. For arrays in a cell, ``("samples", "voxels")`` by default, or the
-        reverse.
     labels : path or array-like, optional
         Label of each sample: one vector for all subjects, a mapping of subject ids to
         vectors, or a ``.mat`` file with a vector of numbers or a cell of strings.
     runs : array-like, optional
         Run of each sample, the same for all subjects.
-    samples_per_run : int, optional
-        Number of samples in each run, instead of `runs`; must divide their number.
     stimuli : array-like, optional
         Stimulus of each sample: one vector, or a mapping of subject ids to vectors.
     ids : sequence of str, optional
@@ -77,48 +66,36 @@ def load_matlab(
     >>> study = load_matlab(  # doctest: +SKIP
     ...     ["image_data_lh.mat", "image_data_rh.mat"],
     ...     labels="label.mat",
-    ...     samples_per_run=7,
+    ...     runs=np.repeat(range(8), 7),
     ... )
     """
-    listed = [files] if isinstance(files, str | PathLike) else list(files)
-    if not listed:
+    listed = [files] if isinstance(files, str | PathLike) else files
+    paths = [Path(file) for file in listed]
+    if not paths:
         raise InputError("No MATLAB files were given.")
-    parts = [_subject_arrays(Path(file), variable, order) for file in listed]
-    arrays = _stack_voxels(parts, [Path(file) for file in listed])
+    arrays = _stack_voxels([_subject_arrays(p, variable) for p in paths], paths)
     if ids is None:
-        width = max(2, len(str(len(arrays))))
-        ids = [f"{number:0{width}d}" for number in range(1, len(arrays) + 1)]
+        ids = [f"{k:02d}" for k in range(1, len(arrays) + 1)]
     ids = [str(id) for id in check_list_option("ids", ids, "load_matlab")]
     if len(ids) != len(arrays):
         raise InputError(f"{len(ids)} ids were given for {len(arrays)} subjects.")
-    if runs is not None and samples_per_run is not None:
-        raise InputError("Give runs or samples_per_run, not both.")
     where = None if labels is None else AS_GIVEN
     if isinstance(labels, str | PathLike):
         where = Path(labels).name
         labels = _read_labels(Path(labels))
-    subjects = []
-    for id, samples in zip(ids, arrays, strict=True):
-        own = runs
-        if samples_per_run is not None:
-            if samples_per_run < 1 or len(samples) % samples_per_run:
-                raise InputError(
-                    f"samples_per_run={samples_per_run} does not divide the "
-                    f"{len(samples)} samples of subject {id!r}. Give runs=..."
-                )
-            own = np.arange(len(samples)) // samples_per_run + 1
-        subjects.append(
-            Subject(
-                id,
-                samples,
-                labels=subject_entry("labels", labels, id),
-                runs=own,
-                stimuli=subject_entry("stimuli", stimuli, id),
-            )
+    subjects = [
+        Subject(
+            id,
+            samples,
+            labels=subject_entry("labels", labels, id),
+            runs=runs,
+            stimuli=subject_entry("stimuli", stimuli, id),
         )
+        for id, samples in zip(ids, arrays, strict=True)
+    ]
     settings = {
         "source": "matlab",
-        "files": [Path(file).name for file in listed],
+        "files": [path.name for path in paths],
         "variable": variable,
         "labels": where,
         "stimuli": None if stimuli is None else AS_GIVEN,
@@ -206,66 +183,37 @@ def _read_hdf5(path: str) -> dict[str, Any]:
     return content
 
 
-def _subject_arrays(
-    path: Path, variable: str | None, order: Sequence[str] | None
-) -> Arrays:
+def _subject_arrays(path: Path, variable: str | None) -> Arrays:
     """Read one file into a (n_samples x n_voxels) array per subject."""
-    name, value = _select_variable(path, read_matlab(path), variable)
-    if isinstance(value, list):
-        axes = _check_order(order or ("samples", "voxels"), 2)
-        for number, entry in enumerate(value, start=1):
-            if not isinstance(entry, np.ndarray) or entry.ndim != 2 or not entry.size:
-                raise StudyError(
-                    f"{name!r} in {str(path)!r} is a cell whose entry {number} is not "
-                    "a 2-D array."
-                )
-        arrays = [entry if axes[0] == "samples" else entry.T for entry in value]
-    else:
-        axes = _check_order(order or ("voxels", "samples", "subjects"), value.ndim)
-        wanted = [axis for axis in _AXES if axis in axes]
-        moved = np.transpose(value, [axes.index(axis) for axis in wanted])
-        arrays = list(moved) if "subjects" in axes else [moved]
-    for array in arrays:
+    content = read_matlab(path)
+    names = [variable] if variable in content else _candidates(content)
+    if len(names) != 1 or variable not in (None, *names):
+        raise StudyError(
+            f"{str(path)!r}: {names or 'nothing in it'} could be the samples; it has "
+            f"{list(content)}. Choose one with variable=..."
+        )
+    value = content[names[0]]
+    arrays = value if isinstance(value, list) else list(np.atleast_3d(value).T)
+    for number, array in enumerate(arrays, start=1):
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or not array.size:
+            raise StudyError(
+                f"{names[0]!r} in {str(path)!r}: entry {number} is not a 2-D array."
+            )
         if array.dtype.kind == "f":
             finite_voxels(array, str(path))
     return [np.ascontiguousarray(array) for array in arrays]
 
 
-def _check_order(order: Sequence[str], n_dimensions: int) -> list[str]:
-    axes = list(order)
-    if n_dimensions == 2 and len(axes) == 3:  # MATLAB drops a last dimension of 1
-        axes = [axis for axis in axes if axis != "subjects"]
-    if sorted(axes) != sorted(_AXES[-n_dimensions:]):
-        raise InputError(
-            f"order={tuple(order)} must be a permutation of 'voxels', 'samples' and, "
-            f"for 3-D arrays, 'subjects'; the array has {n_dimensions} dimensions."
-        )
-    return axes
-
-
-def _select_variable(
-    path: Path, content: Mapping[str, Any], variable: str | None
-) -> tuple[str, Any]:
-    if variable is not None:
-        if variable not in content:
-            known = ", ".join(map(repr, content)) or "nothing"
-            raise StudyError(f"{str(path)!r} has no {variable!r}; it has {known}.")
-        return variable, content[variable]
-    whole = {n: v for n, v in content.items() if isinstance(v, list) or v.ndim == 3}
-    # beside an array for all subjects, matrices are ratings, coordinates and the like
-    candidates = whole or {n: v for n, v in content.items() if v.ndim == 2}
-    candidates = {
-        n: v
-        for n, v in candidates.items()
-        if isinstance(v, list) or (v.dtype.kind in "fiu" and 1 not in v.shape[:2])
+def _candidates(content: Mapping[str, Any]) -> list[str]:
+    """Return the names of what could be the samples of all subjects."""
+    cells = [name for name, value in content.items() if isinstance(value, list)]
+    arrays = {
+        n: v for n, v in content.items() if n not in cells and v.dtype.kind in "fiu"
     }
-    if len(candidates) != 1:
-        known = ", ".join(map(repr, candidates or content)) or "nothing"
-        raise StudyError(
-            f"{str(path)!r} has {len(candidates)} variables that could be the samples "
-            f"({known}). Choose one with variable=..."
-        )
-    return next(iter(candidates.items()))
+    arrays = {n: v for n, v in arrays.items() if 1 not in v.shape[:2]}
+    # beside what holds all subjects, matrices are ratings, coordinates and the like
+    whole = cells + [name for name, value in arrays.items() if value.ndim == 3]
+    return whole or [name for name, value in arrays.items() if value.ndim == 2]
 
 
 def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
@@ -273,9 +221,8 @@ def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
     for file, own in zip(files, counts, strict=True):
         if own != counts[0]:
             raise StudyError(
-                f"{str(file)!r} has {own} samples of {len(own)} subjects, "
-                f"{str(files[0])!r} has {counts[0]} of {len(counts[0])}. Files are "
-                "stacked along the voxels, subject by subject."
+                f"{str(file)!r} has {own} samples per subject, {str(files[0])!r} "
+                f"{counts[0]}. Files are stacked along the voxels, subject by subject."
             )
     return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,6 @@ from brainweave._core.validation import check_option, format_list
 from brainweave.study.formats.events import (
     DRIFT_CUTOFF,
     ROOM,
-    EventRules,
     Events,
     Sampling,
     drift_columns,
@@ -30,7 +28,6 @@ from brainweave.study.spaces import (
     ImageLike,
     finite_voxels,
     image_name,
-    read_table,
 )
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -52,9 +49,6 @@ class Cleaning:
         is known and the confounds hold no cosines of fMRIPrep; None leaves them in.
     smoothing_fwhm : float, optional
         Spatial smoothing in mm, for volumes only.
-    nan : {"error", "zero"}, default="error"
-        What to do if a voxel inside the mask is not finite at some time: refuse the
-        run, or set that voxel to zero throughout the run.
 
     Notes
     -----
@@ -67,13 +61,11 @@ class Cleaning:
     standardize: Literal["zscore", "psc"] | None = None
     high_pass: float | Literal["auto"] | None = "auto"
     smoothing_fwhm: float | None = None
-    nan: Literal["error", "zero"] = "error"
 
     def __post_init__(self) -> None:
         if self.standardize is not None:
             known = ("zscore", "psc")
             check_option("standardize", self.standardize, known, owner="Cleaning")
-        check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
         sizes = {"high_pass": self.high_pass, "smoothing_fwhm": self.smoothing_fwhm}
         for name, value in sizes.items():
             if (name, value) == ("high_pass", "auto") or value is None:
@@ -111,23 +103,16 @@ class Run:
     image : path or nibabel image
         4-D NIfTI, CIFTI dtseries or dscalar, functional GIfTI (or a mapping of
         structure to GIfTI, for two hemispheres).
-    confounds : array-like, DataFrame or path, optional
-        Time courses to remove, a row per volume. A path is a table with a header
-        (``.tsv``, ``.csv``), or bare columns of numbers (anything else). Missing values
-        in the first row, where derivatives have none, become zero.
+    confounds : array-like or DataFrame, optional
+        Time courses to remove, a row per volume. Missing values in the first row, where
+        derivatives have none, become zero.
     sample_mask : array-like of int, optional
         Volumes that take part in the cleaning and become samples (scrubbing); all by
         default.
     t_r : float, optional
         Repetition time in seconds; by default what the header says.
-    plan : SamplePlan, optional
-        Turns the cleaned volumes into other samples (blocks, trials): anything with a
-        length and ``apply(volumes)``, which gets an array with a row per volume of the
-        whole run (zeros where `sample_mask` leaves one out).
-    levels : array-like of int, optional
-        The event of each volume: confounds are fitted with a level for each of them.
-    header : RunHeader, optional
-        What the image's header says, where it was read already.
+    plan, levels, header : various
+        What the loaders know of events and of the image's header.
     """
 
     image: ImageLike
@@ -200,46 +185,27 @@ class Run:
             ) from None
 
 
-def read_run(
-    run: Run | ImageLike, space: Any, cleaning: Cleaning | None = None
-) -> NDArray[Any]:
-    """Read one run into samples x voxels: mask, clean, make samples."""
-    run = run if isinstance(run, Run) else Run(run)
-    run = run.opened(space)
-    cleaning = Cleaning() if cleaning is None else cleaning
+def read_run(run: Run, space: Any, cleaning: Cleaning) -> NDArray[Any]:
+    """Read one opened run into samples x voxels: mask, clean, make samples."""
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
-    if len(values) != run.header.n_samples:
+    n_volumes, used = run.header.n_samples, run.used()
+    if len(values) != n_volumes:
         raise StudyError(
             f"{run.name!r} gave {len(values)} volumes where its header announced "
-            f"{run.header.n_samples}. It has changed: load the study again."
+            f"{n_volumes}. It has changed: load the study again."
         )
-    if values.dtype.kind != "f":
-        values = values.astype(np.float32)
-    cleaned = _clean_run(run, values, cleaning)
-    if run.plan is not None:
-        return np.asarray(run.plan.apply(cleaned))
-    used = run.used()
-    return cleaned if len(used) == len(cleaned) else np.asarray(cleaned[used])
-
-
-def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[Any]:
-    """Clean the volumes of `sample_mask`; the others become zero."""
-    n_volumes, used = len(values), run.used()
     if used.size == 0:
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
+    if values.dtype.kind != "f":
+        values = values.astype(np.float32)
     finite = finite_voxels(values, run.name)
     if not finite.all():
-        if cleaning.nan == "error":
-            raise StudyError(
-                f"{run.name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the "
-                'mask are NaN or infinite. Use a tighter mask, or nan="zero" to set '
-                "them to zero."
-            )
-        values = np.where(finite, values, values.dtype.type(0))
-    confounds = confound_columns(run.confounds, n_volumes, run.name)
-    cutoff = run.cutoff(cleaning.high_pass)
-    columns = with_drifts(confounds, n_volumes, run.repetition_time, cutoff)
-    if columns is not None:
+        raise StudyError(
+            f"{run.name!r}: {(~finite).sum()} of {values.shape[1]} voxels in the mask "
+            "are NaN or infinite. Use a tighter mask."
+        )
+    columns = columns_to_remove(run, run.cutoff(cleaning.high_pass))
+    if columns.shape[1]:
         levels = np.zeros(n_volumes, np.intp)
         if run.levels is not None:
             known = np.asarray(run.levels)
@@ -253,50 +219,31 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
         is_zscore = cleaning.standardize == "zscore"
         scale = "zscore_sample" if is_zscore else cleaning.standardize
         values = clean(values, detrend=False, standardize=scale, filter=False)
-    if len(used) == n_volumes:
+    if run.plan is None:
         return np.asarray(values)
-    cleaned = np.zeros((n_volumes, values.shape[1]), values.dtype)
-    cleaned[used] = values
-    return cleaned
+    if len(used) < n_volumes:
+        whole = np.zeros((n_volumes, values.shape[1]), values.dtype)
+        whole[used] = values
+        values = whole
+    return np.asarray(run.plan.apply(values))
 
 
-def with_drifts(
-    confounds: NDArray[np.float64] | None,
-    n_volumes: int,
-    t_r: float | None,
-    cutoff: float | None,
-) -> NDArray[np.float64] | None:
-    """Return the columns to remove: confounds and drifts; None if there are none."""
-    columns = [] if confounds is None else [confounds]
-    if cutoff is not None and t_r is not None:
-        columns.append(drift_columns(n_volumes, t_r, cutoff))
-    table = np.hstack(columns) if columns else np.empty((n_volumes, 0))
-    return table if table.shape[1] else None
-
-
-def confound_columns(
-    confounds: Any, n_volumes: int, name: str
-) -> NDArray[np.float64] | None:
-    """Return the confounds of one run as an array, from an array, a table or a file."""
+def columns_to_remove(run: Run, cutoff: float | None) -> NDArray[np.float64]:
+    """Return the confounds of an opened run, and the drifts below a cut-off in Hz."""
+    n_volumes, confounds = run.header.n_samples, run.confounds
+    name = f"{run.name!r}: its confounds"
     if confounds is None:
-        return None
-    source = "its confounds"
-    if isinstance(confounds, str | PathLike):
-        source = f"its confounds {str(confounds)!r}"
-        separators = {".tsv": "\t", ".csv": ","}
-        separator = separators.get(Path(confounds).suffix)
-        header = None if separator is None else 0
-        confounds = read_table(Path(confounds), separator or r"\s+", header=header)
+        confounds = np.empty((n_volumes, 0))
     try:
         values = np.array(confounds, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise StudyError(f"{name!r}: {source} are not all numbers ({error}).") from None
+        raise StudyError(f"{name} are not all numbers ({error}).") from None
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or len(values) != n_volumes:
         raise StudyError(
-            f"{name!r} has {n_volumes} volumes, but {source} have shape "
-            f"{values.shape}. Give one row per volume."
+            f"{name} have shape {values.shape}. Give one row for each of its "
+            f"{n_volumes} volumes."
         )
     first = values[:1]
     first[np.isnan(first)] = 0.0  # derivatives have no first value
@@ -304,9 +251,12 @@ def confound_columns(
         row, column = np.argwhere(~np.isfinite(values))[0]
         which = getattr(confounds, "columns", range(values.shape[1]))[column]
         raise StudyError(
-            f"{name!r}: of {source}, {which!r} is {values[row, column]:g} in row "
-            f"{row + 1}. Fill it, or choose other columns."
+            f"{name}: {which!r} is {values[row, column]:g} in row {row + 1}. Fill it, "
+            "or choose other columns."
         )
+    if cutoff is not None and run.repetition_time is not None:
+        drifts = drift_columns(n_volumes, run.repetition_time, cutoff)
+        values = np.hstack([values, drifts])
     return values
 
 
@@ -315,33 +265,18 @@ class ImageSource:
 
     Only headers are read at first. :meth:`read` needs memory for the samples and for
     one run.
-
-    Parameters
-    ----------
-    runs : sequence of Run or of paths
-        The runs, in the order of the samples.
-    space : VolumeSpace, CiftiSpace or SurfaceSpace
-        Which voxels to read.
-    cleaning : Cleaning, optional
-        Applied to each run by itself.
-    dtype : dtype, default=float32
-        Type of the samples.
     """
 
     def __init__(
         self,
-        runs: Sequence[Run | ImageLike],
+        runs: Sequence[Run],
         space: Any,
         cleaning: Cleaning | None = None,
         dtype: Any = np.float32,
     ) -> None:
-        self.runs = [
-            (run if isinstance(run, Run) else Run(run)).opened(space) for run in runs
-        ]
-        self.space, self.cleaning = space, cleaning
+        self.runs = [run.opened(space) for run in runs]
+        self.space, self.cleaning = space, cleaning or Cleaning()
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        if not self.runs:
-            raise StudyError("A source of samples needs at least one run, got none.")
         self.shape = sum(run.n_samples for run in self.runs), int(space.n_voxels)
 
     def read(self) -> NDArray[Any]:
@@ -357,38 +292,24 @@ class ImageSource:
         known = [times for run in self.runs if (times := run.onsets()) is not None]
         return np.concatenate(known) if len(known) == len(self.runs) else None
 
-    def __repr__(self) -> str:
-        return f"ImageSource({len(self.runs)} runs in {self.space!r})"
-
 
 def plan_run(
-    run: Run,
-    events: Events,
-    *,
-    samples: str,
-    rules: EventRules,
-    sampling: Sampling,
-    high_pass: Any,
-    unsteady: int = 0,
+    run: Run, events: Events, samples: str, sampling: Sampling, high_pass: Any
 ) -> Run:
     """Return an opened run, whose repetition time is known, with a plan of its samples.
 
     Confounds become columns of trial models; other samples are cleaned of them when
     they are read.
     """
-    n_volumes, cutoff = run.header.n_samples, run.cutoff(high_pass)
-    confounds = confound_columns(run.confounds, n_volumes, run.name)
-    n_confounds = 0 if confounds is None else confounds.shape[1]
-    is_trials = samples.startswith("trials")
-    if not is_trials:
-        confounds = with_drifts(confounds, n_volumes, run.t_r, cutoff)
+    cutoff, is_trials = run.cutoff(high_pass), samples == "trials"
+    n_confounds = columns_to_remove(run, None).shape[1]
+    confounds = columns_to_remove(run, None if is_trials else cutoff)
     try:
         plan = plan_samples(
             events,
-            n_volumes,
+            run.header.n_samples,
             float(run.t_r or 0),
             samples=samples,
-            rules=rules,
             sampling=sampling,
             kept_volumes=run.used(),
             confounds=confounds,
@@ -396,22 +317,26 @@ def plan_run(
         )
     except StudyError as error:
         raise StudyError(f"{run.name!r}: {error}") from error
-    counts = replace(
-        plan.counts, confounds=n_confounds, high_pass=cutoff, unsteady=unsteady
-    )
+    plan.counts.update(confounds=n_confounds, high_pass=cutoff)
     return replace(
         run,
         confounds=None if is_trials else confounds,
-        levels=None if is_trials or not counts.levels else plan.volume_event,
-        plan=replace(plan, counts=counts),
+        levels=plan.volume_event if plan.counts.get("levels") else None,
+        plan=plan,
     )
 
 
-def warn_of_runs(runs: Mapping[str, Run]) -> None:
+_PROBLEMS = {
+    "outside": "events lie before or after their run and have no sample (check their "
+    "onsets)",
+    "shared_volumes": "volumes lie under events of more than one category, and have "
+    "the label of the event that covers most of them (ignore=... leaves events out)",
+}
+
+
+def warn_of_runs(runs: Sequence[Run]) -> None:
     """Warn of events that were lost or share volumes, and of times that differ."""
-    counts = {name: run.plan.counts for name, run in runs.items()}
-    by_name = list(runs.items())
-    times = {round(run.t_r or 0.0, 4): name for name, run in reversed(by_name)}
+    times = {round(r.t_r or 0.0, 4): Path(r.name).name for r in reversed(runs)}
     if len(times) > 1:
         listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
         warn_user(
@@ -419,28 +344,12 @@ def warn_of_runs(runs: Mapping[str, Run]) -> None:
             "methods that are locked in time would not correspond.",
             UserWarning,
         )
-
-    def total(what: str) -> int:
-        return sum(getattr(count, what) for count in counts.values())
-
-    def listed(what: str) -> str:
-        numbers = {name: getattr(count, what) for name, count in counts.items()}
-        return format_list([f"{name}: {n}" for name, n in numbers.items() if n], 3)
-
-    if total("outside"):
-        warn_user(
-            f"{total('outside')} of {total('events')} events lie before or after "
-            f"their run and have no sample: {listed('outside')}. Check their onsets.",
-            UserWarning,
-        )
-    if total("shared_volumes"):
-        warn_user(
-            f"{total('shared_volumes')} volumes lie under events of more than one "
-            f"category ({listed('shared_volumes')}); each has the label of the event "
-            f"that covers most of it, and {total('overshadowed')} events have no "
-            "volume of their own. Leave events out with ignore=...",
-            UserWarning,
-        )
+    for what, problem in _PROBLEMS.items():
+        counts = {Path(run.name).name: run.plan.counts.get(what, 0) for run in runs}
+        found = [f"{name}: {n}" for name, n in counts.items() if n]
+        if found:
+            text = f"{sum(counts.values())} {problem}: {format_list(found, 3)}."
+            warn_user(text, UserWarning)
 
 
 def study_of_runs(
