@@ -36,8 +36,8 @@ def write_bids(
     are written and have a framewise displacement above 0.5 mm.
 
     To read the same study with :func:`brainweave.load_bids`, pass ``confounds=None``,
-    ``stimulus="stim_file"``, ``Cleaning(high_pass=None)``, the ``keep_rest`` and
-    ``hrf_delay`` of the simulation and, if samples are missing, ``scrub=0.5``.
+    ``stimulus="stim_file"``, ``Cleaning(high_pass=None)``, the ``keep_rest`` of the
+    simulation and, if samples are missing, ``scrub=0.5``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def write_bids(
     ['sub-01_task-objects_run-1_events.tsv', 'sub-01_task-objects_run-2_events.tsv']
     """
     target = Path(folder)
-    if not isinstance(study, SimulatedStudy):
+    if not isinstance(study, SimulatedStudy) or study.simulation is None:
         raise TypeError(
             f"Only a whole study of simulate_study can be written as BIDS, not a "
             f"{type(study).__name__}. Study.save writes any study."
@@ -117,7 +117,7 @@ class _Writer:
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
-                    nuisance = simulation.signals(subject, run).nuisance
+                    nuisance = simulation.signals(subject, run)[2]
                     lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
                     tr = simulation.design.tr
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
