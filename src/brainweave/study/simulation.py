@@ -621,7 +621,7 @@ def simulate_study(
         n_samples=n_samples,
         **(DESIGNS[design] | {k: v for k, v in chosen.items() if v is not None}),
     )
-    lacking = []
+    lacking: list[list[Any]] = []
     for what, n, known in (
         ("missing_runs", missing_runs, range(1, plan.n_runs + 1)),
         ("missing_categories", missing_categories, names),
@@ -675,11 +675,13 @@ def _simulate_subject(
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(categories, Integral):
-        more = [f"category{k + 1:02d}" for k in range(len(_CATEGORIES), categories)]
-        categories = [*_CATEGORIES, *more][: max(categories, 0)]
+        more = [
+            f"category{k + 1:02d}" for k in range(len(_CATEGORIES), int(categories))
+        ]
+        categories = [*_CATEGORIES, *more][: max(int(categories), 0)]
     elif isinstance(categories, str):
         raise TypeError(f"categories={categories!r} must be a number or a list.")
-    names = tuple(str(c) for c in categories)
+    names = tuple(str(c) for c in categories)  # type: ignore[union-attr]
     if not names or len(set(names)) < len(names) or "" in names:
         raise InputError(
             f"categories={list(names)}: there must be at least one, and they must be "
@@ -699,7 +701,7 @@ def _count_voxels(
         drawn = rng.integers(least, max(least, most), size=n_subjects, endpoint=True)
         counts = drawn.tolist() if least <= most else []
     else:
-        counts = [int(n) for n in n_voxels]
+        counts = [int(n) for n in n_voxels]  # type: ignore[union-attr]
     if len(counts) != n_subjects or min(counts) < 1:
         raise InputError(
             f"n_voxels={n_voxels} must be a number above 0, a tuple (least, most), or "
