@@ -10,8 +10,6 @@ GDM uses all remaining samples.
 # %%
 import warnings
 
-import pandas as pd
-
 from brainweave import simulate_study
 from brainweave.plotting import plot_sequences
 
@@ -50,10 +48,7 @@ from brainweave import match_samples
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # subject 06 lacks a category: that is the point
     matched = match_samples(study, how="truncate")
-summary = matched.summary
-print(str(summary).splitlines()[0])
-counts = {"had": summary.had, "used": summary.used, "dropped": summary.dropped}
-pd.DataFrame({name: n.sum(axis=0) for name, n in counts.items()}, summary.categories)
+matched.summary.groupby("category").sum()
 
 # %%
 # A category that one subject lacks is lost for all subjects. GDM keeps every sample. It
