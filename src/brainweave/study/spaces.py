@@ -8,6 +8,7 @@ import gzip
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -105,21 +106,6 @@ _LARGEST_TABLE = 2**28  # bytes of text
 _MOST_COLUMNS = 20_000
 
 
-def _check_table(path: Path, separator: str) -> None:
-    """Refuse what is too large to be a table, also if it is small when compressed."""
-    opened: Any = gzip.open if path.suffix == ".gz" else open
-    mark, n_bytes, n_columns = separator.encode()[:1], 0, 0
-    with opened(path, "rb") as file:
-        while line := file.readline(_LARGEST_TABLE):
-            n_bytes, n_columns = n_bytes + len(line), max(n_columns, line.count(mark))
-            if n_bytes >= _LARGEST_TABLE or n_columns >= _MOST_COLUMNS:
-                raise StudyError(
-                    f"{str(path)!r} has more than {_MOST_COLUMNS} columns or "
-                    f"{_LARGEST_TABLE >> 20} MB of text, too much for a table of "
-                    "events, confounds or labels. Check that it is one."
-                )
-
-
 def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
     """Read a table of text as a DataFrame; `options` are those of pandas."""
     import pandas as pd
@@ -127,10 +113,20 @@ def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
     if "header" not in options:
         # else a row with more cells than the header shifts all of them by one
         options["index_col"] = False
-    with reading(path):
-        _check_table(path, separator if len(separator) == 1 else " ")
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with reading(path), opened(path, "rb") as file:
+        # also what is small when compressed
+        text = file.read(_LARGEST_TABLE)
+        mark = separator.encode() if len(separator) == 1 else b" "
+        n_columns = max(line.count(mark) for line in text.split(b"\n"))
+        if len(text) == _LARGEST_TABLE or n_columns >= _MOST_COLUMNS:
+            raise StudyError(
+                f"{str(path)!r} has more than {_MOST_COLUMNS} columns or "
+                f"{_LARGEST_TABLE >> 20} MB of text, too much for a table of events, "
+                "confounds or labels. Check that it is one."
+            )
         try:
-            return pd.read_csv(path, sep=separator, **options)
+            return pd.read_csv(BytesIO(text), sep=separator, **options)
         except pd.errors.EmptyDataError:
             raise StudyError(
                 f"{str(path)!r} is empty: not even a header. Fill it, or remove it."

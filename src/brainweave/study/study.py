@@ -177,8 +177,6 @@ class Study(Sequence[Subject]):
         subjects: Iterable[str | int] | None = None,
         labels: Iterable[Any] | None = None,
         runs: Iterable[Any] | None = None,
-        *,
-        drop_empty: bool = False,
     ) -> "Study":
         """Keep some subjects, categories and runs.
 
@@ -191,8 +189,6 @@ class Study(Sequence[Subject]):
             Categories to keep; unlabelled samples go, unless ``None`` is among them.
         runs : iterable, optional
             Runs to keep.
-        drop_empty : bool, default=False
-            Leave out subjects that have none of these samples, instead of raising.
 
         Returns
         -------
@@ -218,12 +214,12 @@ class Study(Sequence[Subject]):
                 )
             kept = [_select(subject, what, chosen) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
-        if empty and not drop_empty:
+        if empty:
             raise StudyError(
                 f"Subject {format_ids(empty)} has no sample with these labels and "
-                "runs. Choose others, or leave such subjects out with drop_empty=True."
+                "runs. Choose others, or leave such subjects out with subjects=..."
             )
-        return self._with_subjects(s for s in kept if s.n_samples > 0)
+        return self._with_subjects(kept)
 
     def split_halves(
         self, by: Literal["category", "run"] = "category"
