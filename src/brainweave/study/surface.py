@@ -2,13 +2,11 @@
 
 import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
-from xml.parsers import expat
 
 import nibabel as nib
 import numpy as np
@@ -16,7 +14,6 @@ from nibabel.gifti.parse_gifti_fast import GiftiImageParser
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import StudyError
-from brainweave._core.validation import check_list_option
 from brainweave.basis.places import Part
 from brainweave.study.atlases import labels_of_grayordinates, labels_on_surface
 from brainweave.study.meshes import distance_graph, meshes_of, side_of
@@ -45,35 +42,18 @@ SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
 
 
 class CiftiSpace(ImageSpace):
-    """The grayordinates of a CIFTI file, or those of some of its structures.
+    """The grayordinates of a CIFTI file.
 
     Parameters
     ----------
     image : path or Cifti2Image
         A dtseries or dscalar with the brain models.
-    structures : iterable of str, optional
-        Structures to keep, such as ``"CIFTI_STRUCTURE_CORTEX_LEFT"`` or, shorter,
-        ``"cortex_left"``; all by default.
     """
 
     kind = "cifti"
 
-    def __init__(
-        self, image: ImageLike, *, structures: Iterable[str] | None = None
-    ) -> None:
-        self.file_axis = self.axis = _load_cifti(image)[1]
-        self.columns: Any = slice(None)
-        if structures is not None:
-            names = np.asarray(self.file_axis.name)
-            keep = np.zeros(len(names), bool)
-            for name in check_list_option("structures", structures, "CiftiSpace"):
-                here = np.isin(names, [name, f"CIFTI_STRUCTURE_{name.upper()}"])
-                if not here.any():
-                    known = ", ".join(sorted(set(names.tolist())))
-                    raise StudyError(f"There is no structure {name!r}; known: {known}.")
-                keep |= here
-            self.columns = np.flatnonzero(keep)
-            self.axis = self.file_axis[self.columns]
+    def __init__(self, image: ImageLike) -> None:
+        self.axis = _load_cifti(image)[1]
         self.n_voxels = len(self.axis)
 
     def header(self, run: ImageLike) -> RunHeader:
@@ -85,10 +65,10 @@ class CiftiSpace(ImageSpace):
 
     def _load(self, run: ImageLike) -> Any:
         image, axis = _load_cifti(run)
-        if axis != self.file_axis:
+        if axis != self.axis:
             raise StudyError(
                 f"{image_name(run)!r} has other brain models ({len(axis)} "
-                f"grayordinates) than the first file ({len(self.file_axis)}). Give "
+                f"grayordinates) than the first file ({self.n_voxels}). Give "
                 "each subject runs in one and the same CIFTI space."
             )
         return image
@@ -100,8 +80,7 @@ class CiftiSpace(ImageSpace):
         self._refuse_smoothing(smoothing_fwhm)
         image = self._load(run)
         with reading(run):
-            values = np.asarray(image.dataobj)
-        return np.ascontiguousarray(values[:, self.columns])
+            return np.ascontiguousarray(image.dataobj)
 
     def to_image(self, values: ArrayLike) -> Any:
         """Make a CIFTI dscalar image with a row per map."""
@@ -251,9 +230,8 @@ class SurfaceSpace(ImageSpace):
         counts = {name: _gifti_header(i).n_vertices for name, i in images.items()}
         masks: dict[str, Any] = dict(counts)
         if mask is not None:
-            masks = {
-                name: _read_gifti(i)[0] > 0 for name, i in _by_structure(mask).items()
-            }
+            parts = _by_structure(mask).items()
+            masks = {name: _read_gifti(image)[0] > 0 for name, image in parts}
             found = {name: len(inside) for name, inside in masks.items()}
             if list(found.items()) != list(counts.items()):
                 raise StudyError(
@@ -266,7 +244,7 @@ class SurfaceSpace(ImageSpace):
 
     def header(self, run: SurfaceRun) -> RunHeader:
         """Check vertex counts and count samples without decoding the data."""
-        lengths = {}
+        lengths = []
         for name, image in self._images_of(run).items():
             header = _gifti_header(image)
             if header.n_vertices != len(self.masks[name]):
@@ -275,14 +253,13 @@ class SurfaceSpace(ImageSpace):
                     f"{len(self.masks[name])} are expected for {name}. Give surfaces "
                     "of one and the same mesh."
                 )
-            lengths[image_name(image)] = header.n_samples
-        if len(set(lengths.values())) > 1:
+            lengths.append(header.n_samples)
+        if len(set(lengths)) > 1:
             raise StudyError(
-                "The hemispheres of a run differ in samples: "
-                + ", ".join(f"{name!r} has {n}" for name, n in lengths.items())
-                + ". Give files of the same run."
+                f"The hemispheres of {image_name(run)!r} differ in samples: {lengths}. "
+                "Give files of the same run."
             )
-        return RunHeader(next(iter(lengths.values())))
+        return RunHeader(lengths[0])
 
     def read(
         self, run: SurfaceRun, *, smoothing_fwhm: float | None = None
@@ -297,11 +274,8 @@ class SurfaceSpace(ImageSpace):
 
     def _images_of(self, run: SurfaceRun) -> dict[str, ImageLike]:
         parts = _by_structure(run)
-        if (
-            len(self.masks) == 1
-            and len(parts) == 1
-            and "surface" in {*parts, *self.masks}
-        ):
+        one_each = len(self.masks) == len(parts) == 1
+        if one_each and "surface" in {*parts, *self.masks}:
             return dict.fromkeys(self.masks, *parts.values())  # of an unknown structure
         if set(parts) != set(self.masks):
             raise StudyError(
@@ -450,27 +424,26 @@ def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
     whole = any(isinstance(i, Mapping) or hasattr(i, "mesh") for i in images)
     if len(images) < 2 or whole:
         return list(images)
-    names = [Path(image_name(image)).name for image in images]
-    found = [re.search("hemi-([LR])", name) for name in names]
-    sides = {
-        _SIDES[mark[1]] if mark else _gifti_header(image).structure
-        for mark, image in zip(found, images, strict=True)
-    }
-    named_runs = all(re.search("(run|ses)-", name) for name in names)
-    if len(sides) == 1 and ("" not in sides or named_runs):
+    sides, stems = [], []
+    for image in images:
+        name, inside = Path(image_name(image)).name, _gifti_header(image).structure
+        mark = re.search("hemi-([LR])", name)
+        sides.append(_SIDES[mark[1]] if mark else inside)
+        stems.append(name.replace(mark[0], "") if mark else name)
+        if inside not in ("", sides[-1]):
+            raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")
+    named_runs = all(re.search("(run|ses)-", stem) for stem in stems)
+    if len(set(sides)) == 1 and (sides[0] or named_runs):
         return list(images)
     pairs: dict[str, dict[str, ImageLike]] = {}
-    for image, name, mark in zip(images, names, found, strict=True):
-        inside = _gifti_header(image).structure
-        if mark is not None and inside not in ("", _SIDES[mark[1]]):
-            raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")
-        if mark is not None:
-            pairs.setdefault(name.replace(mark[0], ""), {})[_SIDES[mark[1]]] = image
-    if 2 * len(pairs) != len(images) or any(len(pair) < 2 for pair in pairs.values()):
+    for image, side, stem in zip(images, sides, stems, strict=True):
+        pairs.setdefault(stem, {})[side] = image
+    complete = all(set(pair) == set(_NILEARN) for pair in pairs.values())
+    if 2 * len(pairs) != len(images) or not complete:
         raise StudyError(
-            f"Which of these files are hemispheres of one run is not clear: "
-            f"{', '.join(map(repr, names))}. Give each run as "
-            '{"CortexLeft": left, "CortexRight": right}.'
+            "Which of these files are hemispheres of one run is not clear: "
+            f"{', '.join(Path(image_name(image)).name for image in images)}. Give each "
+            'run as {"CortexLeft": left, "CortexRight": right}.'
         )
     return [dict(sorted(pair.items())) for pair in pairs.values()]
 
@@ -487,7 +460,7 @@ def _read_gifti(image: ImageLike) -> NDArray[Any]:
     """Read a functional GIfTI into samples x vertices."""
     if isinstance(image, np.ndarray):  # of a SurfaceImage: vertices x samples
         return np.atleast_2d(image.T)
-    with _reading_xml(image):
+    with reading(image):
         arrays = [array.data for array in load_image(image, nib.GiftiImage).darrays]
     if len(arrays) == 1 and arrays[0].ndim == 2:
         return np.asarray(arrays[0]).T  # one array of vertices x samples
@@ -508,7 +481,7 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
     if isinstance(image, str | PathLike):
         opener = gzip.open if str(image).endswith(".gz") else open
         parser = _HeaderParser()
-        with _reading_xml(image), opener(image, "rb") as file:
+        with reading(image), opener(image, "rb") as file:
             parser.parse(fptr=file)
         arrays, meta = parser.img.darrays, parser.img.meta
         shapes = [tuple(array.dims) for array in arrays]
@@ -537,15 +510,3 @@ class _HeaderParser(GiftiImageParser):
             self._char_blocks = None
         else:
             super().flush_chardata()
-
-
-@contextmanager
-def _reading_xml(image: ImageLike) -> Iterator[None]:
-    with reading(image):
-        try:
-            yield
-        except (expat.ExpatError, KeyError) as error:
-            raise StudyError(
-                f"{image_name(image)!r} is not a complete GIfTI file ({error}). It may "
-                "be cut off: get the file again."
-            ) from error
