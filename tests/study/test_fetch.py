@@ -14,18 +14,9 @@ from nilearn import datasets
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.public import cache_folder, fetch_haxby
+from brainweave.study.public import fetch_haxby
 
 pytestmark = pytest.mark.network
-
-
-def test_the_cache_is_the_users_and_can_be_moved(tmp_path, monkeypatch):
-    monkeypatch.delenv("BRAINWEAVE_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder("x").parts[-2:] == ("brainweave", "x")
-    monkeypatch.setenv("BRAINWEAVE_CACHE", str(tmp_path / "env"))
-    assert cache_folder("x") == tmp_path / "env" / "x"
-    assert cache_folder("x", tmp_path / "own") == tmp_path / "own" / "x"
 
 
 # --- Haxby: the archives that nilearn expects, made of real slices ----------------
@@ -74,8 +65,8 @@ def haxby(server, mini_haxby, tmp_path, monkeypatch):
     write_sums(server)
     cache = tmp_path / "cache"
     # nilearn takes this one from a fixed address
-    (cache / "nilearn" / "haxby2001").mkdir(parents=True)
-    shutil.copy(mini_haxby / "mask.nii.gz", cache / "nilearn" / "haxby2001")
+    (cache / "haxby2001").mkdir(parents=True)
+    shutil.copy(mini_haxby / "mask.nii.gz", cache / "haxby2001")
     use_mirror(monkeypatch, server.url + "haxby/")
     server.cache = cache
     return server
@@ -158,7 +149,7 @@ def test_haxby_refuses_what_it_does_not_have():
 
 def test_haxby_labels_that_do_not_fit_are_named(haxby):
     get_haxby(haxby, subjects=[1])
-    path = haxby.cache / "nilearn" / "haxby2001" / "subj1" / "labels.txt"
+    path = haxby.cache / "haxby2001" / "subj1" / "labels.txt"
     header, *rows = path.read_text().splitlines()
     path.write_text("\n".join([header, *rows[:-1]]))
     with pytest.raises(InputError, match=r"samples, but labels have shape"):

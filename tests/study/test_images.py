@@ -547,7 +547,7 @@ def test_values_that_do_not_fit_are_explained(rng):
     n = space.n_voxels
     with pytest.raises(InputError, match=rf"has {n} voxels, .*shape \(3,\)"):
         space.to_image(np.zeros(3))
-    with pytest.raises(InputError, match=r"looks transposed: give values.T"):
+    with pytest.raises(InputError, match=r"Give \(n_voxels,\) or \(n_maps, n_voxels\)"):
         space.to_image(np.zeros((n, 2)))
     with pytest.raises(TypeError, match="real numbers"):
         space.to_image(np.zeros(n, complex))

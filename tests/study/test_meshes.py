@@ -105,7 +105,7 @@ def test_a_mesh_that_does_not_fit_is_refused(given, text):
 
 def test_fslr_comes_from_templateflow(monkeypatch):
     monkeypatch.setitem(sys.modules, "templateflow.api", None)
-    with pytest.raises(StudyError, match="pip install templateflow"):
+    with pytest.raises(StudyError, match=r"pip install .brainweave\[fetch\]"):
         named_mesh("fsLR-32k", "L", "sphere")
     api = ModuleType("templateflow.api")
     asked = {}

@@ -45,16 +45,11 @@ def side_of(structure: str) -> str:
 
 
 def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
-    """Return the mesh of each structure.
+    """Return the mesh of each structure, whose numbers of vertices are given.
 
-    Parameters
-    ----------
-    given : "auto", a name of :data:`NAMED`, a mesh, or a mapping of structure to mesh
-        "auto" goes by the number of vertices. A mesh is a path (GIfTI or FreeSurfer),
-        an image, one of nilearn, or a pair (coordinates, faces); nilearn's PolyMesh
-        and mappings hold several, and name their hemispheres as they like.
-    n_vertices : mapping of str to int
-        Vertices of each structure of the data.
+    A mesh is "auto", which goes by the number of vertices, a name of :data:`NAMED`, a
+    path (GIfTI or FreeSurfer), an image, one of nilearn, or a pair (coordinates,
+    faces); nilearn's PolyMesh and mappings hold several, by hemisphere.
     """
     found = {}
     for structure, n in n_vertices.items():
@@ -158,8 +153,8 @@ def _file_of_fslr(side: str, surface: str) -> Path:
     except Exception as error:  # not installed, of the network, several files
         raise StudyError(
             f"No {surface} surface of fsLR-32k could be had from templateflow "
-            f"({type(error).__name__}). Install it, pip install templateflow, or pass "
-            "the files: mesh={'left': 'L.midthickness.32k_fs_LR.surf.gii', ...}."
+            f'({type(error).__name__}). Install it, pip install "brainweave[fetch]", or '
+            "pass the files: mesh={'left': 'L.midthickness.32k_fs_LR.surf.gii', ...}."
         ) from error
 
 

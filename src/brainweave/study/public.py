@@ -1,6 +1,5 @@
 """Fetch public datasets: Haxby 2001 and those of OpenNeuro, kept in a cache."""
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,21 +18,6 @@ from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
 _HAXBY_T_R = 2.5
-
-
-def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Return the folder of a dataset in the user's cache.
-
-    That is `cache_dir`, else ``$BRAINWEAVE_CACHE``, else the cache folder of the
-    platform (``~/.cache/brainweave`` on Linux).
-    """
-    if cache_dir is None:
-        cache_dir = os.environ.get("BRAINWEAVE_CACHE")
-    if cache_dir is None:
-        from platformdirs import user_cache_dir
-
-        cache_dir = user_cache_dir("brainweave")
-    return Path(cache_dir).expanduser().absolute() / name
 
 
 def fetch_haxby(
@@ -57,8 +41,8 @@ def fetch_haxby(
     hrf_delay : float, default=5.0
         Seconds by which the response lags the stimulus; rounded to volumes of 2.5 s.
     cache_dir : path, optional
-        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
-        of the platform.
+        Folder to keep files in. By default that of nilearn's datasets
+        (``$NILEARN_DATA``, else ``~/nilearn_data``).
 
     Returns
     -------
@@ -83,7 +67,7 @@ def fetch_haxby(
     numbers = sorted(set(check_list_option("subjects", listed, "fetch_haxby")))
     if not set(numbers) <= set(range(1, 7)):
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {numbers}.")
-    folder = cache_folder("nilearn", cache_dir)
+    folder = Path(datasets.get_data_dirs(cache_dir)[0])
     with _downloading("the Haxby data", folder):
         bunch: Any = datasets.fetch_haxby(data_dir=folder, subjects=numbers, verbose=0)
     people = []
@@ -154,8 +138,8 @@ def fetch_openneuro(
     tag : str, optional
         Version of the dataset; the latest by default.
     cache_dir : path, optional
-        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
-        of the platform.
+        Folder to keep files in. By default that of nilearn's datasets
+        (``$NILEARN_DATA``, else ``~/nilearn_data``).
 
     Returns
     -------
@@ -172,8 +156,10 @@ def fetch_openneuro(
             f"accession must look like 'ds000105', got {accession!r}. Find it at "
             "openneuro.org."
         )
+    from nilearn.datasets import get_data_dirs
+
     name = accession if tag is None else f"{accession}-{tag}"
-    folder = cache_folder("openneuro", cache_dir) / name
+    folder = Path(get_data_dirs(cache_dir)[0]) / name
     include = None
     if subjects is not None or task is not None:
         ids = ["*"] if subjects is None else subjects

@@ -55,12 +55,10 @@ def reading(image: ImageLike) -> Iterator[None]:
         raise unreadable(Path(name), error) from error
     except MemoryError as error:
         raise StudyError(
-            f"{name!r} does not fit into memory ({error}). Check the shape that its "
-            "header states."
+            f"{name!r} does not fit into memory ({error}). Check the shape it states."
         ) from error
     except Exception as error:
-        # a damaged header makes nibabel fail in any way: a NaN where it computes an
-        # offset, a code that it does not list, XML that ends early
+        # a damaged header makes nibabel fail in any way
         problem = "ends early" if isinstance(error, EOFError) else "is not readable"
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StudyError(
@@ -214,12 +212,9 @@ def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"Values for an image must be real numbers, got {array.dtype}.")
     if array.ndim not in (1, 2) or array.shape[-1] != n_voxels:
-        hint = ""
-        if array.ndim == 2 and array.shape[0] == n_voxels:
-            hint = " It looks transposed: give values.T."
         raise InputError(
             f"The space has {n_voxels} voxels, but the values have shape "
-            f"{array.shape}. Give (n_voxels,) or (n_maps, n_voxels).{hint}"
+            f"{array.shape}. Give (n_voxels,) or (n_maps, n_voxels)."
         )
     if array.dtype.kind != "f" or array.dtype.itemsize > 8 or array.dtype == np.float16:
         array = array.astype(np.float32)

@@ -41,7 +41,70 @@ _PATCHES = "patches of fsaverage, about 14 mm across"
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
 
 
-class CiftiSpace(ImageSpace):
+class _Grayordinates(ImageSpace):
+    """What spaces of vertices, and perhaps of voxels beside them, share."""
+
+    #: Brain models of the voxels beside the vertices, and their columns.
+    _volume: tuple[Any, NDArray[np.intp]] | None = None
+
+    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+        """Return the columns, vertices and size of the mesh of each structure."""
+        raise NotImplementedError
+
+    def place_labels(self) -> tuple[str, list[str | None], str] | None:
+        """Return the place of each grayordinate, as far as its mesh or grid is known.
+
+        Vertices of fsaverage3 to 5 have patches: the neighbourhoods of the vertices of
+        fsaverage3. Voxels have supervoxels of 8 mm. Vertices of other meshes (fsLR)
+        have none: no sphere of theirs comes with nilearn.
+        """
+        names = np.full(self.n_voxels, None, dtype=object)
+        known = {}
+        for name, (columns, vertices, n) in self._structures().items():
+            patches = _patches(n)
+            if patches is not None:
+                names[columns] = [f"{side_of(name)}-{p}" for p in patches[vertices]]
+                known["fsaverage"] = _PATCHES
+        if self._volume is not None:
+            axis, columns = self._volume
+            voxels = axis.voxel[columns]
+            grid, cubes, what = supervoxels(voxels, axis.volume_shape, axis.affine)
+            names[columns] = cubes
+            known[grid] = what
+        if not known:
+            return None
+        return "; ".join(known), names.tolist(), " and ".join(known.values())
+
+    def voxel_labels(self) -> tuple[str, list[Any], str]:
+        """Return the structure and vertex, or the voxel, of each grayordinate."""
+        names = np.full(self.n_voxels, None, dtype=object)
+        structures = self._structures().items()
+        for name, (columns, vertices, _) in structures:
+            names[columns] = [f"{name}-{vertex}" for vertex in vertices]
+        frame = f"meshes of { {name: n for name, (_, _, n) in structures} } vertices"
+        if self._volume is not None:
+            axis, columns = self._volume
+            names[columns] = [str(voxel) for voxel in axis.voxel[columns].tolist()]
+            frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
+        return frame, names.tolist(), "grayordinates"
+
+    def parts(self, mesh: Any = "auto") -> list[Part]:
+        """Return the surfaces, and the volume, that grayordinates lie in."""
+        structures = self._structures()
+        meshes = meshes_of(mesh, {name: n for name, (_, _, n) in structures.items()})
+        found = []
+        for name, (columns, vertices, _) in structures.items():
+            at = meshes[name].coordinates[vertices]
+            graph = distance_graph(meshes[name])
+            found.append(Part(name, columns, at, vertices, graph))
+        if self._volume is not None:
+            axis, columns = self._volume
+            at = axis.voxel[columns] @ axis.affine[:3, :3].T + axis.affine[:3, 3]
+            found.append(Part("volume", columns, at))
+        return found
+
+
+class CiftiSpace(_Grayordinates):
     """The grayordinates of a CIFTI file.
 
     Parameters
@@ -55,6 +118,16 @@ class CiftiSpace(ImageSpace):
     def __init__(self, image: ImageLike) -> None:
         self.axis = _load_cifti(image)[1]
         self.n_voxels = len(self.axis)
+        inside = np.flatnonzero(self.axis.volume_mask)
+        self._volume = (self.axis, inside) if inside.size else None
+
+    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+        axis, found = self.axis, {}
+        for name, n in axis.nvertices.items():
+            columns = np.flatnonzero(np.asarray(axis.name) == name)
+            if columns.size:
+                found[name] = columns, axis.vertex[columns], n
+        return found
 
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run has the same brain models, reading its header only."""
@@ -91,68 +164,9 @@ class CiftiSpace(ImageSpace):
         image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
         return image
 
-    def place_labels(self) -> tuple[str, list[str | None], str] | None:
-        """Return the place of each grayordinate, as far as its mesh or grid is known.
-
-        Vertices of fsaverage have patches; voxels have supervoxels of 8 mm. Vertices of
-        other meshes (fsLR) have none: no sphere of theirs comes with nilearn.
-        """
-        axis = self.axis
-        names = np.full(self.n_voxels, None, dtype=object)
-        frame, kinds = [], []
-        for structure, n_vertices in sorted(axis.nvertices.items()):
-            patches = _patches(n_vertices)
-            here = np.asarray(axis.name) == structure
-            if patches is not None and here.any():
-                side = side_of(structure)
-                names[here] = [f"{side}-{p}" for p in patches[axis.vertex[here]]]
-                frame.append(f"{side}: fsaverage")
-                kinds.append(_PATCHES)
-        in_volume = np.asarray(axis.volume_mask)
-        if in_volume.any():
-            grid, cubes, what = supervoxels(
-                axis.voxel[in_volume], axis.volume_shape, axis.affine
-            )
-            names[in_volume] = cubes
-            frame.append(grid)
-            kinds.append(what)
-        if not frame:
-            return None
-        return "; ".join(frame), names.tolist(), " and ".join(dict.fromkeys(kinds))
-
-    def voxel_labels(self) -> tuple[str, list[Any], str]:
-        """Return the structure and vertex, or voxel, of each grayordinate."""
-        axis = self.axis
-        names = [
-            f"{name}-{vertex if vertex >= 0 else tuple(voxel)}"
-            for name, vertex, voxel in zip(
-                axis.name, axis.vertex.tolist(), axis.voxel.tolist(), strict=True
-            )
-        ]
-        frame = f"meshes of {axis.nvertices} vertices"
-        if np.any(axis.volume_mask):
-            frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
-        return frame, names, "grayordinates"
-
     def labels_of(self, atlas: Any) -> NDArray[Any]:
         """Return the parcel of each grayordinate in an atlas; None for none."""
         return labels_of_grayordinates(atlas, self.axis)
-
-    def parts(self, mesh: Any = "auto") -> list[Part]:
-        """Return the surfaces and the volume that grayordinates lie in."""
-        axis = self.axis
-        here = {name: np.flatnonzero(axis.name == name) for name in axis.nvertices}
-        of_part = {
-            name: (columns, axis.vertex[columns])
-            for name, columns in here.items()
-            if columns.size
-        }
-        found = _surface_parts(of_part, axis.nvertices, mesh)
-        inside = np.flatnonzero(axis.volume_mask)
-        if inside.size:
-            at = axis.voxel[inside] @ axis.affine[:3, :3].T + axis.affine[:3, 3]
-            found.append(Part("volume", inside, at))
-        return found
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
@@ -185,7 +199,7 @@ def _load_cifti(image: ImageLike) -> tuple[Any, Any]:
     return loaded, axes[1]
 
 
-class SurfaceSpace(ImageSpace):
+class SurfaceSpace(_Grayordinates):
     """The vertices of one surface, or of several stacked.
 
     Parameters
@@ -308,45 +322,21 @@ class SurfaceSpace(ImageSpace):
             return SurfaceImage(self.mesh, parts)
         return next(iter(images.values())) if len(images) == 1 else images
 
-    @property
-    def _sizes(self) -> dict[str, int]:
-        return {name: len(mask) for name, mask in self.masks.items()}
-
-    def place_labels(self) -> tuple[str, list[str | None], str] | None:
-        """Return the patch of each vertex on fsaverage's spheres, else None.
-
-        Patches are the neighbourhoods of the 642 vertices of fsaverage3, of which the
-        finer meshes of fsaverage begin. fsaverage5 and fsaverage4 are known, by their
-        numbers of vertices: nilearn brings the sphere.
-        """
-        names: list[str | None] = []
-        for structure, mask in self.masks.items():
-            patches = _patches(len(mask))
-            if patches is None:
-                return None
-            side = side_of(structure)
-            names += [f"{side}-{patch}" for patch in patches[mask]]
-        return "fsaverage", names, _PATCHES
-
-    def voxel_labels(self) -> tuple[str, list[Any], str]:
-        """Return the structure and number of each vertex."""
-        masks = self.masks.items()
-        names = [f"{name}-{v}" for name, mask in masks for v in np.flatnonzero(mask)]
-        return f"meshes of {self._sizes} vertices", names, "vertices of one mesh"
+    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+        start, found = 0, {}
+        for name, mask in self.masks.items():
+            vertices = np.flatnonzero(mask)
+            stop = start + vertices.size
+            if vertices.size:
+                found[name] = np.arange(start, stop), vertices, len(mask)
+            start = stop
+        return found
 
     def labels_of(self, atlas: Any) -> NDArray[Any]:
         """Return the parcel of each vertex in an atlas; None for none."""
-        whole = labels_on_surface(atlas, self._sizes)
+        sizes = {name: len(mask) for name, mask in self.masks.items()}
+        whole = labels_on_surface(atlas, sizes)
         return np.concatenate([whole[name][mask] for name, mask in self.masks.items()])
-
-    def parts(self, mesh: Any = "auto") -> list[Part]:
-        """Return the surfaces that vertices lie on."""
-        start, of_part = 0, {}
-        for name, mask in self.masks.items():
-            vertices = np.flatnonzero(mask)
-            of_part[name] = np.arange(start, start + vertices.size), vertices
-            start += vertices.size
-        return _surface_parts(of_part, self._sizes, mesh)
 
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""
@@ -372,20 +362,6 @@ class SurfaceSpace(ImageSpace):
     def __repr__(self) -> str:
         parts = ", ".join(f"{n}: {int(m.sum())}" for n, m in self.masks.items())
         return f"SurfaceSpace({parts} vertices)"
-
-
-def _surface_parts(
-    of_part: Mapping[str, Any], sizes: Mapping[str, int], mesh: Any
-) -> list[Part]:
-    """Return parts with the positions of their vertices, and paths between these."""
-    meshes = meshes_of(mesh, {name: sizes[name] for name in of_part})
-    return [
-        Part(
-            *(name, columns, meshes[name].coordinates[vertices], vertices),
-            distance_graph(meshes[name]),
-        )
-        for name, (columns, vertices) in of_part.items()
-    ]
 
 
 @cache
