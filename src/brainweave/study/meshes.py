@@ -153,7 +153,7 @@ def _file_of_fslr(side: str, surface: str) -> Path:
     except Exception as error:  # not installed, of the network, several files
         raise StudyError(
             f"No {surface} surface of fsLR-32k could be had from templateflow "
-            f'({type(error).__name__}). Install it, pip install "brainweave[fetch]", or '
+            f'({type(error).__name__}). Install it, pip install "brainweave[fetch]" or '
             "pass the files: mesh={'left': 'L.midthickness.32k_fs_LR.surf.gii', ...}."
         ) from error
 
