@@ -72,13 +72,7 @@ def fetch_haxby(
         bunch: Any = datasets.fetch_haxby(data_dir=folder, subjects=numbers, verbose=0)
     people = []
     for position, number in enumerate(numbers):
-        path = Path(bunch.session_target[position])
-        try:
-            table = read_table(path, " ")[["labels", "chunks"]].astype({"chunks": int})
-        except (KeyError, ValueError) as error:
-            raise StudyError(
-                f"{str(path)!r} is not a table of labels and chunks ({error})."
-            ) from error
+        table = read_table(Path(bunch.session_target[position]), " ")
         by_run = table.groupby("chunks")
         late = by_run["labels"].shift(round(hrf_delay / _HAXBY_T_R), fill_value="rest")
         labels = late.where(late != "rest", "").to_numpy(np.str_)

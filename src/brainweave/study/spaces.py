@@ -327,15 +327,24 @@ class VolumeSpace(ImageSpace):
                 f"{name!r} has {_times(shape[:3])} voxels, its mask "
                 f"{_times(self.mask.shape)}. {_RESAMPLE}"
             )
-        ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
-        corners = np.array(ends, dtype=float).reshape(4, -1)
-        shift = float(np.abs((image.affine - self.affine) @ corners).max())
+        shift = self.distance(shape[:3], image.affine)
         if not shift <= _AFFINE_TOLERANCE:
             raise StudyError(
                 f"{name!r} and its mask have the same shape but other affines: voxels "
                 f"lie up to {shift:.3g} mm apart. {_RESAMPLE}"
             )
         return image
+
+    def distance(self, shape: Sequence[int], affine: NDArray[Any]) -> float:
+        """Return how far, at most, voxels of another grid lie from those of this one.
+
+        In mm; infinitely far where the grids have other numbers of voxels.
+        """
+        if tuple(shape) != self.mask.shape:
+            return np.inf
+        ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
+        corners = np.array(ends, dtype=float).reshape(4, -1)
+        return float(np.abs((affine - self.affine) @ corners).max())
 
     def read(
         self, run: ImageLike, *, smoothing_fwhm: float | None = None
@@ -442,24 +451,20 @@ def common_space(
     spaces: Iterable[tuple[str, Any]], remedy: str = "Resample them to one grid first."
 ) -> VolumeSpace:
     """Return the voxels inside of all masks on one grid, given with their subjects."""
-    inside: Any = None
+    common: Any = None
     for id, space in spaces:
         if not isinstance(space, VolumeSpace):
             raise StudyError(
                 f"Subject {id!r} has no volume mask, so it is not known which of its "
                 "voxels the others have too."
             )
-        if inside is None:
-            inside, affine = space.mask, space.affine
-        same = space.mask.shape == inside.shape
-        if not same or not np.allclose(
-            space.affine, affine, rtol=0, atol=_AFFINE_TOLERANCE
-        ):
+        common = common or VolumeSpace.from_mask(space.mask, space.affine)
+        if not common.distance(space.mask.shape, space.affine) <= _AFFINE_TOLERANCE:
             raise StudyError(
-                f"Subject {id!r}: masks are on different grids ({inside.shape} and "
-                f"{space.mask.shape}). {remedy}"
+                f"Subject {id!r}: masks are on different grids ({space.mask.shape} and "
+                f"others). {remedy}"
             )
-        inside = inside & space.mask
-    if not inside.any():
+        common.mask &= space.mask
+    if not common.mask.any():
         raise StudyError("The subjects' masks have no voxel in common.")
-    return VolumeSpace.from_mask(inside, affine)
+    return VolumeSpace.from_mask(common.mask, common.affine)
