@@ -100,7 +100,7 @@ def whole_image(image: Any) -> Any:
         return type(image).from_bytes(file.read())
 
 
-_LARGEST_TABLE = 2**28  # bytes of text
+_LARGEST_TABLE = 2**26  # bytes of text
 _MOST_COLUMNS = 20_000
 
 
