@@ -180,7 +180,7 @@ def test_nothing_is_read_until_asked_for():
     study = Study(
         [Subject("x", source, labels=list("aabbab"), runs=[1, 1, 1, 2, 2, 2])]
     )
-    first, _ = study.subset(runs=[1, 2]).zscore().split_halves()
+    first, _ = study.zscore().split_halves()
     study.summary()
     repr(first["x"].samples)
     assert source.reads == 0
@@ -213,35 +213,10 @@ def test_memory_maps_stay_mapped_when_chosen_and_standardised(tmp_path):
     assert_allclose(np.asarray(view.samples), whole, rtol=0)
 
 
-def test_subset_by_subject_label_and_run():
+def test_subset_by_id_and_position():
     study = make_study()
     assert study.subset(["s1"]).ids == ["s1"]
     assert study.subset([1, "s0"]).ids == ["s1", "s0"]
-    only = study.subset(labels=["a"], runs=[2])
-    assert set(only["s0"].labels) == {"a"}
-    assert set(only["s0"].runs) == {2}
-    assert only["s0"].n_samples == 2
-
-
-def test_subset_with_none_keeps_the_unlabelled():
-    study = Study([Subject("x", np.arange(6.0).reshape(3, 2), labels=["a", None, "b"])])
-    assert study.subset(labels=["b", None])[0].data()[:, 0].tolist() == [2.0, 4.0]
-
-
-def test_subset_names_what_is_unknown_and_who_is_empty():
-    study = Study(
-        [
-            Subject("x", np.zeros((2, 2)), labels=["a", "b"], runs=[1, 2]),
-            Subject("y", np.zeros((2, 2)), labels=["a", "a"], runs=[1, 1]),
-        ]
-    )
-    with pytest.raises(StudyError, match=r"No subject has labels 'c'; .*'a', 'b'"):
-        study.subset(labels=["c"])
-    with pytest.raises(StudyError, match="No subject has runs 7"):
-        study.subset(runs=[7])
-    with pytest.raises(StudyError, match=r"'y' has no sample .*subjects="):
-        study.subset(labels=["b"])
-    assert study.subset(["x"], labels="b").ids == ["x"]  # one, not letters
 
 
 @settings(max_examples=60, deadline=None)
@@ -290,7 +265,7 @@ def test_halves_by_run_put_a_run_in_the_same_half_for_all():
 
 
 def test_halves_that_would_be_empty_are_refused():
-    study = make_study().subset(runs=[1])
+    study = make_study().map(lambda s: s.select(s.runs == 1))
     with pytest.raises(StudyError, match="'s0' has its 4 samples all in one half"):
         study.split_halves(by="run")
     with pytest.raises(StudyError, match="'x' has no runs to split by"):
