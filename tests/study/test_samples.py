@@ -57,7 +57,7 @@ def test_unlabelled_samples_are_dropped_and_counted():
     assert_array_equal(matched.X[1].ravel(), [1, 0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     y=st.lists(LABELS, min_size=2, max_size=4),
     how=st.sampled_from(["truncate", "average", "intersect"]),
