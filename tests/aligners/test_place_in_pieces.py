@@ -224,7 +224,7 @@ def test_pieces_are_checked_with_their_places(rng):
     "structures", [("CORTEX_LEFT",), ("CORTEX_LEFT", "THALAMUS_LEFT")]
 )
 def test_grayordinates_are_named_by_vertex_and_voxel(structures):
-    from nibabel.cifti2 import BrainModelAxis
+    from nibabel.cifti2 import BrainModelAxis, Cifti2Image, ScalarAxis
 
     from brainweave.study.surface import CiftiSpace
 
@@ -233,8 +233,8 @@ def test_grayordinates_are_named_by_vertex_and_voxel(structures):
     volume[1, 0, 1] = True
     voxels = BrainModelAxis.from_mask(volume, "THALAMUS_LEFT", np.eye(4))
     axis = vertices if len(structures) == 1 else vertices + voxels
-    space = CiftiSpace.__new__(CiftiSpace)
-    space.axis, space.n_voxels = axis, len(axis)
+    data = np.zeros((1, len(axis)))
+    space = CiftiSpace(Cifti2Image(data, header=(ScalarAxis(["map"]), axis)))
     frame, names, _ = space.voxel_labels()
     assert ("affine" in frame) == (
         len(structures) == 2

@@ -167,7 +167,6 @@ def test_a_subject_called_1_is_not_confused_with_the_second_one():
 
 def test_a_string_is_not_a_list_of_letters():
     study = labelled_study()
-    assert study.subset(labels="cat").categories == ["cat"]
     assert study.subset(subjects="s2").ids == ["s2"]
     model = GDM(2).fit(study)
     (found,) = model.transform([study["s2"].samples], subjects="s2")

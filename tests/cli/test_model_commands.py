@@ -381,7 +381,7 @@ def test_labels_reach_the_parcels_that_a_subject_joins(tmp_path, call):
     ("parcels", "said"),
     [
         ("schaefer-100", "atlas.nii.gz"),
-        ("schaefer-7", "no atlas 'schaefer-7': no 7"),
+        ("schaefer-7", "the atlas 'schaefer-7' (no 7)"),
         ("nowhere.nii", "nowhere.nii"),
     ],
 )

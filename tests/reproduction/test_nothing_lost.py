@@ -46,13 +46,14 @@ def simulated(name, kind, seed):
     shape = (6, setting.samples, setting.voxels, setting.categories)
     settings = {"signal": setting.signal, "n_runs": 6, "missing_runs": 4}
     if kind == "missing categories":  # each saw four of eight, and no two the same
-        whole = simulate_like(*shape, n_runs=4, random_state=seed, lazy=True)
-        names = np.unique(np.concatenate([s.labels for s in whole]))
-        lacking = {
-            s.id: [str(names[(i * 4 // 3 + j) % 8]) for j in range(4)]
-            for i, s in enumerate(whole)
-        }
-        settings = {"signal": 1.0, "n_runs": 4, "missing_categories": lacking}
+        whole = simulate_like(*shape, n_runs=4, random_state=seed, signal=1.0)
+        seen = [
+            [whole.categories[(i * 4 // 3 + j) % 8] for j in range(4, 8)]
+            for i in range(6)
+        ]
+        return setting, Study(
+            s.select(np.isin(s.labels, own)) for s, own in zip(whole, seen, strict=True)
+        )
     return setting, simulate_like(*shape, random_state=seed, **settings)
 
 

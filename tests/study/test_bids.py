@@ -84,8 +84,8 @@ def test_raw_images_are_read_in_native_space_with_computed_masks(untouched, stud
     loaded = load_bids(untouched, derivatives=None, cleaning=NO_FILTER)
     assert [s.labels.tolist() for s in loaded] == [s.labels.tolist() for s in study]
     assert len({s.n_voxels for s in loaded}) > 1
-    for one, two, mask in zip(loaded, study, study.truth.masks, strict=True):
-        inside = one.space.mask
+    for one, two in zip(loaded, study, strict=True):
+        inside, mask = one.space.mask, two.space.mask
         overlap = 2 * (inside & mask).sum() / (inside.sum() + mask.sum())
         assert overlap > 0.85
         both = two.space.to_image(two.data()).get_fdata()[inside & mask]
@@ -157,27 +157,26 @@ def test_trial_estimates_are_the_responses(tmp_path):
             duration=10.0,
             structured_noise=0.3,
             spontaneous=0,
-            within=0,
-            trial_variability=0,
+            variability=0,
         ),
     )
     folder = study.to_bids(tmp_path / "out", raw=False)
     subject = load_bids(folder, samples="trials", confounds=("motion",))[0]
     truth = study.truth
     recovered = subject.data() @ np.linalg.pinv(truth.maps[0])
-    expected = truth.centroids[[truth.categories.index(c) for c in subject.labels]]
+    expected = truth.centroids[[study.categories.index(c) for c in subject.labels]]
     assert np.corrcoef(recovered.ravel(), expected.ravel())[0, 1] > 0.9
 
 
 def test_common_mask_gives_all_the_same_voxels(untouched, study):
     loaded = load_bids(untouched, mask="common")
-    both = np.logical_and.reduce(study.truth.masks)
+    both = np.logical_and.reduce([s.space.mask for s in study])
     assert {s.n_voxels for s in loaded} == {both.sum()}
 
 
 def test_given_masks_are_used(untouched, study, tmp_path):
-    inside = study.truth.masks[0] & study.truth.masks[1]
-    image = nib.Nifti1Image(inside.astype(np.uint8), study.truth.affine)
+    inside = study[0].space.mask & study[1].space.mask
+    image = nib.Nifti1Image(inside.astype(np.uint8), study[0].space.affine)
     nib.save(image, tmp_path / "mask.nii.gz")
     loaded = load_bids(untouched, subjects=["01", "02"], mask=tmp_path / "mask.nii.gz")
     assert {s.n_voxels for s in loaded} == {inside.sum()}
@@ -423,11 +422,11 @@ def test_events_after_the_scan_are_an_error(dataset):
 
 
 def test_mask_of_another_shape_or_affine_is_refused(untouched, study):
-    mask = study.truth.masks[0].astype(np.uint8)
-    cut = nib.Nifti1Image(mask[1:], study.truth.affine)
+    mask = study[0].space.mask.astype(np.uint8)
+    cut = nib.Nifti1Image(mask[1:], study[0].space.affine)
     with pytest.raises(StudyError, match=r"'01'.*its mask.*resample_to_img"):
         load_bids(untouched, mask=cut)
-    moved = study.truth.affine.copy()
+    moved = study[0].space.affine.copy()
     moved[0, 3] += 5
     shifted = nib.Nifti1Image(mask, moved)
     with pytest.raises(StudyError, match="same shape but other affines"):
@@ -435,7 +434,7 @@ def test_mask_of_another_shape_or_affine_is_refused(untouched, study):
 
 
 def test_voxels_that_are_not_numbers_are_refused(dataset, study):
-    i, j, k = np.argwhere(study.truth.masks[0])[5]
+    i, j, k = np.argwhere(study[0].space.mask)[5]
 
     image = nib.load(bold(dataset))
     data = image.get_fdata(dtype=np.float32)
@@ -681,7 +680,7 @@ def test_volumes_before_the_steady_state_are_not_called_scrubbed(dataset):
     run = both["runs"]["01"]["1"]
     assert (run["unsteady"], run["scrubbed"]) == (2, 1)
     told = dict(describe_record(both))["scrubbing"]
-    assert told == f"above 2 mm: 2 of {total} volumes (sub-01 1, sub-02 1)"
+    assert told == f"above 2 mm: 2 of {total} volumes"
 
 
 def test_the_record_names_what_preprocessed_the_images_and_the_mask(dataset):

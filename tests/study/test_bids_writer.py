@@ -58,8 +58,8 @@ def test_written_study_reads_back_the_same(tmp_path):
             {"sampling": Sampling(keep_rest=True)},
         ),
         (
-            {"design": "events", "settings": replace(QUICK, hrf_delay=4.0, tr=1.5)},
-            {"sampling": Sampling(hrf_delay=4.0)},
+            {"design": "events", "settings": replace(QUICK, tr=1.5)},
+            {},
         ),
         ({"n_voxels": 150}, {"space": "MNI152NLin2009cAsym"}),
     ],
@@ -90,7 +90,7 @@ def test_raw_images_have_air_around_the_brain(tmp_path):
     folder = study.to_bids(tmp_path / "out", derivatives=False)
     image = nib.load(folder / "sub-01/func/sub-01_task-objects_run-1_bold.nii.gz")
     assert_allclose(image.header.get_zooms()[3], 2.5)
-    mean, mask = image.get_fdata().mean(axis=3), study.truth.masks[0]
+    mean, mask = image.get_fdata().mean(axis=3), study[0].space.mask
     assert 0 < mean[~mask].max() < 0.1 * mean[mask].min()
     assert not (folder / "derivatives").exists()
 
@@ -125,7 +125,7 @@ def test_tables_say_what_was_shown(tmp_path):
     table = pd.read_csv(
         folder / "sub-02/func/sub-02_task-objects_run-2_events.tsv", sep="\t"
     )
-    events = study.truth.events[1][2]
+    events = study.simulation.runs(1)[1].events
     assert table["trial_type"].tolist() == events.label.tolist()
     assert_allclose(table["onset"], events.onset, atol=1e-6)
     assert table["stim_file"].tolist() == events.stimulus.tolist()

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -14,6 +14,7 @@ from brainweave.study.simulation import (
 )
 
 
+@settings(max_examples=25, deadline=None)
 @given(n_voxels=st.integers(1, 3000), seed=st.integers(0, 5))
 def test_mask_has_exactly_the_voxels_asked_for_and_fits(n_voxels, seed):
     shape, _ = choose_grid(n_voxels)

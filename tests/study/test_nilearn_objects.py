@@ -41,7 +41,7 @@ def test_surface_images_go_in_and_come_out(rng):
     assert image.mesh is runs["0"].mesh
     whole = study[0].space.to_image(study[0].data())
     assert_array_equal(whole.data.parts["right"], own["right"])
-    near = Searchlight(GDM(2, shrinkage=0.5), 20, spacing=20).fit(study)
+    near = Searchlight(GDM(2, shrinkage=0.5), 40, spacing=40).fit(study)
     assert isinstance(near.maps_[0].to_image(5), SurfaceImage)
 
 

@@ -92,7 +92,7 @@ def names_in(folder):
     }
 
 
-def test_the_client_fetches_a_part(client, tmp_path, monkeypatch):
+def test_the_client_fetches_a_part(client, tmp_path):
     folder = fetch_openneuro(
         "ds000105", subjects=["sub-1"], task="view", cache_dir=tmp_path
     )
@@ -103,9 +103,6 @@ def test_the_client_fetches_a_part(client, tmp_path, monkeypatch):
     }
     for name in names_in(folder):
         assert (folder / name).read_bytes() == FILES[name]
-    monkeypatch.setattr("openneuro._download.gql_url", "http://127.0.0.1:9/")
-    with pytest.raises(StudyError, match="could not download ds000105"):
-        fetch_openneuro("ds000105", subjects=["2"], cache_dir=tmp_path)
 
 
 def test_the_client_resumes_a_broken_connection(client, tmp_path):
@@ -132,9 +129,9 @@ def test_the_client_notices_other_bytes(client, tmp_path, monkeypatch):
         (OSError(errno.ENOSPC, "No space left"), "disk was full .*fetch again"),
         (
             RuntimeError("2 files failed"),
-            "could not download ds000105 .*2 files failed",
+            "Could not download ds000105 .*2 files failed",
         ),
-        (ConnectionError("reset"), "reset.*try again to resume"),
+        (ConnectionError("reset"), "reset.*try again when online to resume"),
     ],
 )
 def test_errors_of_the_client_are_explained(
@@ -167,9 +164,9 @@ def test_a_task_and_a_tag_choose(stand_in, tmp_path):
 def test_what_does_not_exist_is_said(client, tmp_path):
     with pytest.raises(InputError, match="like 'ds000105', got '105'"):
         fetch_openneuro("105", cache_dir=tmp_path)
-    with pytest.raises(StudyError, match="could not download ds999999"):
+    with pytest.raises(StudyError, match="Could not download ds999999"):
         fetch_openneuro("ds999999", cache_dir=tmp_path)
-    with pytest.raises(StudyError, match=r"could not download ds000105 .*- /sub-9"):
+    with pytest.raises(StudyError, match=r"Could not download ds000105 .*- /sub-9"):
         fetch_openneuro("ds000105", subjects=["9"], cache_dir=tmp_path)
     with pytest.raises(TypeError, match="subjects of fetch_openneuro must be a list"):
         fetch_openneuro("ds000105", subjects=1.5, cache_dir=tmp_path)
@@ -179,8 +176,3 @@ def test_without_the_client_the_extra_is_named(openneuro, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "openneuro", None)
     with pytest.raises(ImportError, match=r"pip install \"brainweave\[fetch\]\""):
         fetch_openneuro("ds000105", cache_dir=tmp_path)
-
-
-def test_a_tag_is_a_version(tmp_path):
-    with pytest.raises(InputError, match="tag must be a version such as"):
-        fetch_openneuro("ds000105", tag="../1.0.0", cache_dir=tmp_path)

@@ -44,7 +44,7 @@ def test_every_step_is_told():
     told = dict(describe_record(RECORD))
     assert told["samples"].startswith("one estimate per trial (least squares separate)")
     assert told["confounds"] == "motion: 2 columns (trans_x, rot_x)"
-    assert told["scrubbing"] == "above 0.5 mm: 60 of 150 volumes (sub-01 60)"
+    assert told["scrubbing"] == "above 0.5 mm: 60 of 150 volumes"
     assert told["filters"] == "high-pass 0.0078 Hz (cosines)"
     assert told["smoothing"] == "6 mm"
     assert told["mask"] == "voxels in the brain masks of all runs of all subjects"

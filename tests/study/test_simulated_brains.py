@@ -35,12 +35,6 @@ def test_maps_are_the_same_but_for_registration_and_own_topography():
     assert own == pytest.approx(0, abs=0.1)
 
 
-def test_displacements_have_the_size_asked_for():
-    study = simulate_brains(1, shape=(20, 20, 20), n_samples=4, misregistration_mm=5)
-    lengths = (study.truth.displacements[0] ** 2).sum(axis=1)
-    assert np.sqrt(lengths.mean()) == pytest.approx(5, rel=0.2)
-
-
 def test_signal_and_noise_have_the_variances_asked_for():
     quiet = simulate_brains(1, **{**SMALL, "n_samples": 2000}, signal=0)
     assert quiet[0].data().std() == pytest.approx(1, rel=0.1)
@@ -48,7 +42,7 @@ def test_signal_and_noise_have_the_variances_asked_for():
     signal = loud[0].data() - quiet[0].data()
     assert signal.std() == pytest.approx(3, rel=0.15)
     truth = loud.truth
-    expected = 3 * truth.responses[0] @ truth.maps[0] / np.sqrt(3)
+    expected = 3 * truth.shared[0] @ truth.maps[0] / np.sqrt(3)
     assert_allclose(signal, expected, atol=1e-5)
 
 
@@ -59,7 +53,7 @@ def test_groups_see_films_of_their_own():
     assert first.stimuli[0] == "a 0"
     common = set(first.stimuli.tolist()) & set(second.stimuli.tolist())
     assert common == {f"c {t}" for t in range(30)}
-    both = study.truth.responses
+    both = study.truth.shared
     assert_array_equal(both[0][30:], both[1][30:])
     assert not np.allclose(both[0][:30], both[1][:30])
     assert first.runs.tolist() == ["a"] * 30 + ["c"] * 30
@@ -94,7 +88,6 @@ def test_the_artefact_is_at_one_place_at_times_of_a_subjects_own():
     ("wrong", "message"),
     [
         ({"own_topography": 1.2}, "own_topography of simulate_brains .*got 1.2"),
-        ({"voxel_mm": 0}, "voxel_mm of .* > 0, got 0"),
         ({"signal": -1}, "signal of .* >= 0, got -1"),
         ({"films": [["a"]]}, "films has 1 lists for 2 subjects"),
     ],

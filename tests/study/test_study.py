@@ -105,8 +105,8 @@ def test_wrong_length_names_subject_numbers_and_column(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": [1, "a"]}, "mix text and numbers"),
-        ({"labels": [0.5, 1.0]}, "whole numbers, got 0.5"),
+        ({"labels": [1, "a"]}, "all strings or all whole numbers .* got 'a'"),
+        ({"labels": [0.5, 1.0]}, "whole numbers .* got 0.5"),
         ({"runs": [1, None]}, "a run is missing"),
         ({"onsets": ["x", "y"]}, "onsets must be numbers"),
     ],
@@ -180,7 +180,7 @@ def test_nothing_is_read_until_asked_for():
     study = Study(
         [Subject("x", source, labels=list("aabbab"), runs=[1, 1, 1, 2, 2, 2])]
     )
-    first, _ = study.subset(runs=[1, 2]).zscore().split_halves()
+    first, _ = study.zscore().split_halves()
     study.summary()
     repr(first["x"].samples)
     assert source.reads == 0
@@ -213,36 +213,10 @@ def test_memory_maps_stay_mapped_when_chosen_and_standardised(tmp_path):
     assert_allclose(np.asarray(view.samples), whole, rtol=0)
 
 
-def test_subset_by_subject_label_and_run():
+def test_subset_by_id_and_position():
     study = make_study()
     assert study.subset(["s1"]).ids == ["s1"]
     assert study.subset([1, "s0"]).ids == ["s1", "s0"]
-    only = study.subset(labels=["a"], runs=[2])
-    assert set(only["s0"].labels) == {"a"}
-    assert set(only["s0"].runs) == {2}
-    assert only["s0"].n_samples == 2
-
-
-def test_subset_with_none_keeps_the_unlabelled():
-    study = Study([Subject("x", np.arange(6.0).reshape(3, 2), labels=["a", None, "b"])])
-    assert study.subset(labels=["b", None])[0].data()[:, 0].tolist() == [2.0, 4.0]
-
-
-def test_subset_names_what_is_unknown_and_who_is_empty():
-    study = Study(
-        [
-            Subject("x", np.zeros((2, 2)), labels=["a", "b"], runs=[1, 2]),
-            Subject("y", np.zeros((2, 2)), labels=["a", "a"], runs=[1, 1]),
-        ]
-    )
-    with pytest.raises(StudyError, match=r"No subject has labels 'c'; .*'a', 'b'"):
-        study.subset(labels=["c"])
-    with pytest.raises(StudyError, match="No subject has runs 7"):
-        study.subset(runs=[7])
-    with pytest.raises(StudyError, match=r"'y' has no sample .*drop_empty=True"):
-        study.subset(labels=["b"])
-    assert study.subset(labels=["b"], drop_empty=True).ids == ["x"]
-    assert study.subset(labels="b", drop_empty=True).ids == ["x"]  # one, not letters
 
 
 @settings(max_examples=60, deadline=None)
@@ -291,7 +265,7 @@ def test_halves_by_run_put_a_run_in_the_same_half_for_all():
 
 
 def test_halves_that_would_be_empty_are_refused():
-    study = make_study().subset(runs=[1])
+    study = make_study().map(lambda s: s.select(s.runs == 1))
     with pytest.raises(StudyError, match="'s0' has its 4 samples all in one half"):
         study.split_halves(by="run")
     with pytest.raises(StudyError, match="'x' has no runs to split by"):
@@ -363,8 +337,6 @@ def test_a_subject_of_a_study_is_an_id_or_a_position():
     assert study[:1].ids == ["a"]
     assert study.index(study["b"]) == 1
     assert [s.id for s in reversed(study)] == ["b", "a"]
-    only = study.subset(labels=["x"], drop_empty=True)
-    assert only.ids == ["b"]
     assert repr(study["a"]) == "Subject('a': 3 samples x 3 voxels)"
 
 
@@ -372,9 +344,9 @@ def test_a_subject_of_a_study_is_an_id_or_a_position():
     ("id", "options", "error", "match"),
     [
         ("", {}, InputError, "an id that is not empty"),
-        ("a", {"labels": [1, 2, (3,)]}, TypeError, "got tuple"),
-        ("a", {"labels": [1, 2, 2**70]}, InputError, "larger than"),
-        ("a", {"labels": [1.0, 2.0, 1e300]}, InputError, "larger than"),
+        ("a", {"labels": [1, 2, (3,)]}, InputError, r"got \(3,\)"),
+        ("a", {"labels": [1, 2, 2**70]}, InputError, "numbers up to"),
+        ("a", {"labels": [1.0, 2.0, 1e300]}, InputError, "numbers up to"),
     ],
 )
 def test_ids_and_labels_that_cannot_be_are_refused(id, options, error, match):

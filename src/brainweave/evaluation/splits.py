@@ -710,11 +710,7 @@ def match_study(study: Study, how: str) -> Study:
         else s.select(kept)
         for s, x, known, kept in chosen
     ]
-    dropped = found.summary.dropped.sum(axis=1)
-    told = {
-        "how": how,
-        "had": int(found.summary.had.sum()),
-        "used": int(found.summary.used.sum()),
-        "dropped": {s.id: int(n) for s, n in zip(study, dropped, strict=True)},
-    }
+    had, used = [s.n_samples for s in study], [len(kept) for kept in found.kept]
+    dropped = {id: n - m for id, n, m in zip(study.ids, had, used, strict=True)}
+    told = {"how": how, "had": sum(had), "used": sum(used), "dropped": dropped}
     return Study(subjects, study.name, {**(study.record or {}), "match": told})

@@ -21,12 +21,8 @@ _NOTHING = ("???", "unknown", "background", "medial_wall", "medial wall", "none"
 def open_atlas(given: Any) -> tuple[Any, dict[int, str]]:
     """Return the image of an atlas, or one per hemisphere, and the names of parcels.
 
-    Parameters
-    ----------
-    given : str, path, image, mapping, or object
-        A name such as "schaefer-400", a file, a nibabel image, nilearn's SurfaceImage,
-        what nilearn's fetchers return, its fitted ``Parcellations``, or a mapping of
-        hemisphere to files.
+    An atlas is a name such as "schaefer-400", a file, an image, what nilearn's fetchers
+    return, its fitted ``Parcellations``, or a mapping of hemisphere to files.
     """
     names: dict[int, str] = {}
     if isinstance(given, str) and not Path(given).exists():
@@ -54,12 +50,10 @@ def _named_atlas(name: str) -> Any:
 
     try:
         return fetch_atlas_schaefer_2018(n_rois=int(number), verbose=0)
-    except ValueError as error:  # a number of parcels that it does not have
-        raise StudyError(f"There is no atlas {name!r}: {error}") from error
-    except Exception as error:  # of the network, in any way
+    except Exception as error:  # of the network, or no such number of parcels
         raise StudyError(
-            f"The atlas {name!r} is not in nilearn's cache and could not be fetched "
-            f"({type(error).__name__}). Give an atlas image."
+            f"nilearn could not fetch the atlas {name!r} ({error}). Give an atlas "
+            "image."
         ) from error
 
 

@@ -82,29 +82,28 @@ def connectivity_samples(
     """
     given = isinstance(targets, list | tuple) and all(np.ndim(t) == 2 for t in targets)
     if same := given and [len(t) for t in targets] == [s.n_samples for s in study]:
-        names = [f"target {k}" for k in range(np.shape(targets[0])[1])]
         makers: list[Any] = [np.asarray(to_numpy(t), np.float64) for t in targets]
-        if len({t.shape[1] for t in makers}) > 1:
+        columns = {course.shape[1] for course in makers}
+        if len(columns) > 1:
             raise InputError(
-                f"targets have {[t.shape[1] for t in makers]} columns; they must be "
-                "the same targets in all subjects."
+                f"targets have {sorted(columns)} columns; they must be the same in all "
+                "subjects."
             )
+        names = [f"target {k}" for k in range(*columns)]
     else:
         found = find_places(targets, list(study), owner="connectivity_samples")
         if isinstance(found, str):
             raise InputError(
                 f"There are no targets: {found}. Give an atlas, or a label per voxel."
             )
-        n = found.n_places
+        whole = scipy.sparse.eye_array(found.n_places, format="csr")
         makers = [
-            scipy.sparse.eye_array(n, format="csr") if m is None else m
-            for m in found.matrices
+            whole if m is None else scipy.sparse.csr_array(m) for m in found.matrices
         ]
         everyone = np.all([np.ravel(abs(m).sum(axis=0)) > 0 for m in makers], axis=0)
-        kept = np.flatnonzero(everyone)
-        makers = [scipy.sparse.csr_array(m[:, kept]) for m in makers]
-        labels = found.names or tuple(range(n))
-        names = [str(labels[k]) for k in kept]
+        makers = [m[:, np.flatnonzero(everyone)] for m in makers]
+        labels = found.names or range(found.n_places)
+        names = [str(name) for name, held in zip(labels, everyone, strict=True) if held]
     if not names:
         raise InputError("No target has voxels in all subjects. Give coarser targets.")
     rows, reliabilities = [], []
@@ -158,14 +157,12 @@ def _fisher_z(samples: Any, maker: Any) -> Matrix:
     by_voxels = scipy.sparse.issparse(maker)
     courses = x @ maker if by_voxels else maker - maker.mean(axis=0)
     covariance = courses.T @ x / n
-    spread = np.broadcast_to(
-        (courses * courses).mean(axis=0)[:, None], covariance.shape
-    )
+    spread = np.tile((courses * courses).mean(axis=0)[:, None], x.shape[1])
     if by_voxels:
         # a voxel does not count in its own target
         own = scipy.sparse.coo_array(maker)
         at, b = (own.col, own.row), own.data * (size[own.row] > 0)
-        before, spread = covariance[at], spread.copy()
+        before = covariance[at]
         covariance[at] = before - b
         spread[at] = spread[at] - 2 * b * before + b * b
     scale = np.sqrt(np.maximum(spread, 1e-12))

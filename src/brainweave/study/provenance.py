@@ -19,6 +19,7 @@ MAX_SCRUBBED = 1 / 2  # of a subject's volumes
 MAX_NUISANCE = 1 / 3  # confounds and drifts per volume
 MAX_EXPLAINED = 1 / 2  # of the categories' time courses, by confounds and drifts
 
+# Words for the values of settings; other values are shown as they are.
 _SAMPLES = {
     "volumes": "single volumes",
     "blocks": "means of blocks",
@@ -88,38 +89,35 @@ def volume_seconds(record: Record | None) -> float | None:
     record = record or {}
     if (record.get("settings") or {}).get("samples", "volumes") != "volumes":
         return None
-    runs = [run for own in (record.get("runs") or {}).values() for run in own.values()]
+    runs = _runs_of(record)
     times = {round(float(run["t_r"]), 4) for run in runs if run.get("t_r")}
     return times.pop() if len(times) == 1 else None
 
 
 def cautions(record: Record | None) -> list[str]:
     """Return what a reader should know before believing numbers of these data."""
-    by_subject, runs = _runs_of(record or {})
-    texts = []
-    for id, own in by_subject.items():
-        lost, total = _count(own.values(), "scrubbed"), _count(own.values(), "volumes")
+    record, texts = record or {}, []
+    for id in record.get("runs") or {}:
+        own = _runs_of({"runs": {id: record["runs"][id]}})
+        lost, total = _count(own, "scrubbed"), _count(own, "volumes")
         if total and lost / total > MAX_SCRUBBED:
-            share = f"{lost / total:.0%}"
-            texts.append(
-                f"sub-{id}: {lost} of {total} volumes ({share}) were left out."
-            )
+            share = f"{lost} of {total} volumes ({lost / total:.0%})"
+            texts.append(f"sub-{id}: {share} were left out.")
+    runs = _runs_of(record)
     remedy = "Consider fewer confounds: motion alone, or none."
-    crowded = []
-    for run in runs:
-        left = run["volumes"] - run.get("scrubbed", 0) - run.get("unsteady", 0)
-        if _n_removed(run) > MAX_NUISANCE * left:
-            crowded.append((_n_removed(run) / max(left, 1), _n_removed(run), left))
-    if crowded:
-        _, n, left = max(crowded)
+    # by confounds and drifts per volume that is left
+    crowded = {_n_removed(run) / max(_n_left(run), 1): run for run in runs}
+    n_crowded = sum(_n_removed(run) > MAX_NUISANCE * _n_left(run) for run in runs)
+    if n_crowded:
+        worst = crowded[max(crowded)]
         texts.append(
-            f"{n} confounds and drifts are removed from {left} volumes in "
-            f"{len(crowded)} of {len(runs)} runs, and with them much of the signal. "
-            f"{remedy}"
+            f"{_n_removed(worst)} confounds and drifts are removed from "
+            f"{_n_left(worst)} volumes in {n_crowded} of {len(runs)} runs, and with "
+            f"them much of the signal. {remedy}"
         )
-    explained = [r for r in runs if r.get("lost", 0) > MAX_EXPLAINED]
+    explained = [run for run in runs if run.get("lost", 0) > MAX_EXPLAINED]
     if explained:
-        worst = max(explained, key=lambda r: r["lost"])
+        worst = max(explained, key=lambda run: run["lost"])
         texts.append(
             f"The {_n_removed(worst)} confounds and drifts explain "
             f"{worst['lost']:.0%} of the categories' own time courses, in "
@@ -134,8 +132,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     What is not in the record is not known, and is left out.
     """
     record = record or {}
-    settings = record.get("settings") or {}
-    by_subject, runs = _runs_of(record)
+    settings, runs = record.get("settings") or {}, _runs_of(record)
     texts = {"images": _describe_images(settings, len(runs))}
     samples = settings.get("samples")
     if samples is not None:
@@ -153,10 +150,10 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         texts["labels"] += f"; events left out: {', '.join(listed)}"
     times = sorted({round(float(run["t_r"]), 4) for run in runs if run.get("t_r")})
     texts["repetition time"] = ", ".join(f"{t:g}" for t in times) + " s" * bool(times)
+    names = [str(name) for name in record.get("confounds") or ()]
     if "confounds" in settings:
-        names = record.get("confounds") or []
         texts["confounds"] = _describe_confounds(settings["confounds"], names)
-    texts |= _describe_volumes(settings, by_subject, runs)
+    texts |= _describe_volumes(settings, runs)
     if settings.get("high_pass"):
         texts["filters"] = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
         n_done = sum(bool(run.get("high_pass", True)) for run in runs)
@@ -164,16 +161,16 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
             known = f" in {n_done} of {len(runs)} runs, whose repetition time is known"
             texts["filters"] += known
     elif "high_pass" in settings:
-        names = [str(n) for n in record.get("confounds") or () if "cosine" in str(n)]
-        by_cosines = "high-pass by the cosines among the confounds"
-        texts["filters"] = by_cosines if names else "none"
+        by_cosines = any("cosine" in name for name in names)
+        done = "high-pass by the cosines among the confounds"
+        texts["filters"] = done if by_cosines else "none"
     scale = str(record.get("zscore") or settings.get("standardize") or "")
     texts["scale"] = _SCALES.get(scale, scale)
     if "smoothing_fwhm" in settings:
         fwhm = settings["smoothing_fwhm"]
         texts["smoothing"] = f"{fwhm:g} mm" if fwhm else "none"
-    mask = settings.get("mask")
-    texts["mask"] = _MASKS.get(mask, mask) if isinstance(mask, str) else str(mask or "")
+    mask = str(settings.get("mask") or "")
+    texts["mask"] = _MASKS.get(mask, mask)
     texts["voxels"] = str(record.get("voxels") or "")
     for what in ("missing_runs", "runs_without_events"):
         texts[what.replace("_", " ")] = "; ".join(
@@ -195,12 +192,14 @@ def _describe_films(record: Record, settings: Record) -> dict[str, str]:
 
 
 def _describe_alignment(record: Record) -> dict[str, str]:
-    texts, match, zero_shot = {}, record.get("match"), record.get("zero_shot")
-    if isinstance(match, Mapping):
+    texts = {}
+    if match := record.get("match"):
+        lost = ", ".join(
+            f"sub-{k} {n}" for k, n in match.get("dropped", {}).items() if n
+        )
         used = f"{match['how']}: {match['used']} of {match['had']} samples used"
-        dropped = _list_counts(match.get("dropped", {}), "; dropped: {}")
-        texts["matching"] = used + dropped
-    if isinstance(zero_shot, Mapping):
+        texts["matching"] = used + f"; dropped: {lost}" * bool(lost)
+    if zero_shot := record.get("zero_shot"):
         people = ", ".join(f"sub-{id}" for id in zero_shot["subjects"])
         texts["new subjects"] = f"{people}; {zero_shot['how']}"
     return texts
@@ -228,42 +227,35 @@ def _describe_confounds(chosen: Any, names: list[str]) -> str:
     return f"{text}: {len(names)} columns ({listed})" if names else text
 
 
-def _describe_volumes(
-    settings: Record, by_subject: Record, runs: list[Record]
-) -> dict[str, str]:
+def _describe_volumes(settings: Record, runs: list[Record]) -> dict[str, str]:
     """Describe the volumes that were left out, for motion or for other reasons."""
-    total, lost, texts = _count(runs, "volumes"), "", {}
-    if _count(runs, "scrubbed"):
-        each = {id: _count(own.values(), "scrubbed") for id, own in by_subject.items()}
-        lost = f"{_count(runs, 'scrubbed')} of {total} volumes"
-        lost += _list_counts(each, " ({})")
+    total, texts = _count(runs, "volumes"), {}
+    lost, unsteady = _count(runs, "scrubbed"), _count(runs, "unsteady")
+    told = f"{lost} of {total} volumes" if lost else ""
     limit = settings.get("scrub")
     if limit is not None or "scrub" in str(settings.get("confounds")):
         above = "" if limit is None else f"above {limit:g} mm: "
-        texts["scrubbing"] = above + (lost or "no volume")
+        texts["scrubbing"] = above + (told or "no volume")
     else:
         texts["scrubbing"] = "none" if "scrub" in settings else ""
-        texts["volumes left out"] = lost
-    if _count(runs, "unsteady"):
-        texts["unsteady volumes"] = f"{_count(runs, 'unsteady')} of {total} left out"
+        texts["volumes left out"] = told
+    if unsteady:
+        texts["unsteady volumes"] = f"{unsteady} of {total} left out"
     return texts
 
 
-def _runs_of(record: Record) -> tuple[Record, list[Record]]:
-    by_subject = record.get("runs") or {}
-    return by_subject, [run for own in by_subject.values() for run in own.values()]
+def _runs_of(record: Record) -> list[Record]:
+    return [run for own in (record.get("runs") or {}).values() for run in own.values()]
 
 
 def _count(runs: Iterable[Record], what: str) -> int:
     return sum(run.get(what, 0) for run in runs)
 
 
+def _n_left(run: Record) -> int:
+    return int(run["volumes"] - run.get("scrubbed", 0) - run.get("unsteady", 0))
+
+
 def _n_removed(run: Record) -> int:
     """Count the confounds and drifts that are removed from a run."""
     return int(run.get("nuisance") or run.get("confounds", 0))
-
-
-def _list_counts(by_subject: Mapping[str, int], form: str) -> str:
-    """List the subjects with a count above zero; nothing if there are none."""
-    listed = ", ".join(f"sub-{id} {n}" for id, n in by_subject.items() if n)
-    return form.format(listed) if listed else ""

@@ -1,11 +1,10 @@
 """Fetch public datasets: Haxby 2001 and those of OpenNeuro, kept in a cache."""
 
-import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Literal
 
 import numpy as np
@@ -21,30 +20,12 @@ from brainweave.study.subject import Subject
 _HAXBY_T_R = 2.5
 
 
-def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Return the folder of a dataset in the user's cache.
-
-    That is `cache_dir`, else ``$BRAINWEAVE_CACHE``, else the cache folder of the
-    platform (``~/.cache/brainweave`` on Linux).
-    """
-    if cache_dir is None:
-        cache_dir = os.environ.get("BRAINWEAVE_CACHE")
-    if cache_dir is None:
-        from platformdirs import user_cache_dir
-
-        cache_dir = user_cache_dir("brainweave")
-    return Path(cache_dir).expanduser().absolute() / name
-
-
 def fetch_haxby(
     subjects: Iterable[int] | None = None,
     *,
     mask: Literal["vt", "face", "house"] = "vt",
     hrf_delay: float = 5.0,
-    keep_rest: bool = False,
     cache_dir: str | PathLike[str] | None = None,
-    progress: bool = True,
-    url: str | None = None,
 ) -> Study:
     """Fetch the Haxby 2001 study: faces, houses and objects in native space [1]_.
 
@@ -59,15 +40,9 @@ def fetch_haxby(
         Ventral temporal cortex, or its face- or house-responsive part.
     hrf_delay : float, default=5.0
         Seconds by which the response lags the stimulus; rounded to volumes of 2.5 s.
-    keep_rest : bool, default=False
-        Keep the volumes of rest as unlabelled samples.
     cache_dir : path, optional
-        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
-        of the platform.
-    progress : bool, default=True
-        Show nilearn's messages.
-    url : str, optional
-        A mirror of the data.
+        Folder to keep files in. By default that of nilearn's datasets
+        (``$NILEARN_DATA``, else ``~/nilearn_data``).
 
     Returns
     -------
@@ -92,48 +67,44 @@ def fetch_haxby(
     numbers = sorted(set(check_list_option("subjects", listed, "fetch_haxby")))
     if not set(numbers) <= set(range(1, 7)):
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {numbers}.")
-    folder = cache_folder("nilearn", cache_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with full_disk_is_an_error(folder, "fetch again"):
-            bunch: Any = datasets.fetch_haxby(
-                data_dir=folder, subjects=numbers, url=url, verbose=int(progress)
-            )
-    except StudyError:
-        raise
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors
-        raise StudyError(
-            f"The Haxby data could not be downloaded ({shorten(str(error), 120)}), and "
-            f"they are not complete in {str(folder)!r}. Try again when online; nilearn "
-            "resumes."
-        ) from error
+    folder = Path(datasets.get_data_dirs(cache_dir)[0])
+    with _downloading("the Haxby data", folder):
+        bunch: Any = datasets.fetch_haxby(data_dir=folder, subjects=numbers, verbose=0)
     people = []
     for position, number in enumerate(numbers):
-        path = Path(bunch.session_target[position])
-        try:
-            table = read_table(path, " ")[["labels", "chunks"]].astype({"chunks": int})
-        except (KeyError, ValueError) as error:
-            raise StudyError(
-                f"{str(path)!r} is not a table of labels and chunks ({error})."
-            ) from error
+        table = read_table(Path(bunch.session_target[position]), " ")
         by_run = table.groupby("chunks")
         late = by_run["labels"].shift(round(hrf_delay / _HAXBY_T_R), fill_value="rest")
         labels = late.where(late != "rest", "").to_numpy(np.str_)
-        onsets = by_run.cumcount().to_numpy() * _HAXBY_T_R
-        runs = table["chunks"].to_numpy()
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
         run = Run(bunch.func[position], t_r=_HAXBY_T_R)
-        source = ImageSource([run], space, Cleaning(high_pass=None))
-        n_volumes = source.runs[0].header.n_samples
-        if n_volumes != len(labels):
-            raise StudyError(
-                f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "
-                f"{len(labels)} rows. Delete the folder to fetch it anew."
-            )
-        marks = {"labels": labels, "runs": runs + 1, "onsets": onsets}
-        subject = Subject(f"subj{number}", source, **marks, space=space)
-        people.append(subject.select(keep_rest | (labels != "")))
+        subject = Subject(
+            f"subj{number}",
+            ImageSource([run], space, Cleaning(high_pass=None)),
+            labels=labels,
+            runs=table["chunks"].to_numpy() + 1,
+            onsets=by_run.cumcount().to_numpy() * _HAXBY_T_R,
+            space=space,
+        )
+        people.append(subject.select(labels != ""))
     return Study(people, "haxby2001")
+
+
+@contextmanager
+def _downloading(what: str, folder: Path) -> Iterator[None]:
+    """Make the folder, and turn errors of a download into StudyErrors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with full_disk_is_an_error(folder, "fetch again"):
+            yield
+    except StudyError:
+        raise
+    except (RuntimeError, OSError, ValueError) as error:  # requests' are OSErrors
+        said = " ".join(str(error).split())
+        raise StudyError(
+            f"Could not download {what} ({said}). What has arrived is kept in "
+            f"{str(folder)!r}; try again when online to resume."
+        ) from error
 
 
 def fetch_openneuro(
@@ -161,8 +132,8 @@ def fetch_openneuro(
     tag : str, optional
         Version of the dataset; the latest by default.
     cache_dir : path, optional
-        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
-        of the platform.
+        Folder to keep files in. By default that of nilearn's datasets
+        (``$NILEARN_DATA``, else ``~/nilearn_data``).
 
     Returns
     -------
@@ -179,10 +150,10 @@ def fetch_openneuro(
             f"accession must look like 'ds000105', got {accession!r}. Find it at "
             "openneuro.org."
         )
-    if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", tag):
-        raise InputError(f"tag must be a version such as '1.0.0', got {tag!r}.")
+    from nilearn.datasets import get_data_dirs
+
     name = accession if tag is None else f"{accession}-{tag}"
-    folder = cache_folder("openneuro", cache_dir) / name
+    folder = Path(get_data_dirs(cache_dir)[0]) / name
     include = None
     if subjects is not None or task is not None:
         ids = ["*"] if subjects is None else subjects
@@ -197,18 +168,6 @@ def fetch_openneuro(
             "fetch_openneuro needs the openneuro-py client: "
             'pip install "brainweave[fetch]"'
         ) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with full_disk_is_an_error(folder, "fetch again"):
-            download_dataset(
-                dataset=accession, tag=tag, target_dir=folder, include=include
-            )
-    except StudyError:
-        raise
-    except (RuntimeError, OSError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise StudyError(
-            f"The client could not download {accession} ({said}). What has arrived "
-            f"is kept in {str(folder)!r}; try again to resume."
-        ) from error
+    with _downloading(accession, folder):
+        download_dataset(dataset=accession, tag=tag, target_dir=folder, include=include)
     return folder

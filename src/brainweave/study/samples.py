@@ -1,16 +1,15 @@
 """Match the samples of subjects by their labels, or drop some of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from brainweave._core.arrays import Codes, is_torch
+from brainweave._core.arrays import is_torch
 from brainweave._core.exceptions import InputError
-from brainweave._core.labels import NO_LABEL, as_label_list, encode_labels, object_array
+from brainweave._core.labels import as_label_list, encode_labels, object_array
 from brainweave._core.validation import (
     check_2d,
     check_list_of_subjects,
@@ -20,43 +19,12 @@ from brainweave._core.validation import (
     labels_per_subject,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 HOW = ("truncate", "average", "intersect")
 UNLABELLED = "(unlabelled)"
-MAX_SHOWN = 20  # rows of a summary that are printed before it is cut
-
 Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class SampleSummary:
-    """How many samples of each category every subject had, and how many were used.
-
-    Attributes
-    ----------
-    categories : list
-        The categories or ids, in the order of the columns below; samples without a
-        label, if there are any, come last.
-    had, used : ndarray of shape (n_subjects, n_categories)
-        Number of samples before, and of those that went into the result.
-    """
-
-    categories: list[Any]
-    had: NDArray[np.intp]
-    used: NDArray[np.intp]
-
-    @property
-    def dropped(self) -> NDArray[np.intp]:
-        """Number of samples that did not go into the result."""
-        return self.had - self.used
-
-    def __str__(self) -> str:
-        head = f"{self.used.sum()} of {self.had.sum()} samples used"
-        lines = [
-            f"subject {i}: {self.dropped[i, c]} of {self.had[i, c]} "
-            f"{self.categories[c]!s} dropped"
-            for i, c in np.argwhere(self.dropped)
-        ]
-        return "\n  ".join([head, format_list(lines, MAX_SHOWN, "\n  ")]).rstrip()
 
 
 class Samples(NamedTuple):
@@ -70,14 +38,15 @@ class Samples(NamedTuple):
         Their labels.
     kept : list of ndarray of int
         Per subject, the rows of the given X that went into the result.
-    summary : SampleSummary
-        Counts per subject and category.
+    summary : DataFrame
+        How many samples of each subject and category there were, and how many of them
+        were used and dropped.
     """
 
     X: list[Any]
     y: list[NDArray[Any]] | None
     kept: list[Indices]
-    summary: SampleSummary
+    summary: "pd.DataFrame"
 
 
 def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
@@ -100,8 +69,8 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     Returns
     -------
     Samples
-        A tuple ``(X, y, kept, summary)`` with names: ``print(result.summary)`` tells
-        what was dropped. Afterwards all entries of y are equal.
+        A tuple ``(X, y, kept, summary)`` with names; the table ``summary`` tells what
+        was dropped. Afterwards all entries of y are equal.
 
     Examples
     --------
@@ -110,9 +79,10 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     >>> matched = match_samples(X, y)
     >>> matched.kept
     [array([0, 2, 1, 3]), array([3, 4, 0, 1])]
-    >>> print(matched.summary)
-    8 of 9 samples used
-      subject 1: 1 of 3 dog dropped
+    >>> matched.summary.query("dropped > 0")
+                      had  used  dropped
+    subject category
+    1       dog         3     2        1
     """
     check_option("how", how, HOW, owner="match_samples")
     arrays, labels = _read(X, y, owner="match_samples", minimum=2)
@@ -125,13 +95,9 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     counts = [min(len(rows[g]) for rows in where) for g in range(len(names))]
     common = [g for g, count in enumerate(counts) if count > 0]
     if not common:
-        first, second = (
-            format_list([repr(names[g]) for g in np.unique(c[c != NO_LABEL])], 5)
-            for c in codes[:2]
-        )
         raise InputError(
-            "No label occurs in all subjects, so nothing can be matched. X[0] has "
-            f"{first or 'none'}; X[1] has {second or 'none'}."
+            "No label occurs in all subjects, so nothing can be matched; the labels of "
+            f"all are {format_list(map(repr, names), 8) or 'missing'}."
         )
     if how == "average":
         groups = [[rows[g] for g in common] for rows in where]
@@ -233,16 +199,18 @@ def _means(x: Any, groups: list[Indices]) -> Any:
     return means.astype(data.dtype if data.dtype.kind == "f" else np.float64)
 
 
-def _summarise(labels: Sequence[Any], kept: list[Indices]) -> SampleSummary:
-    codes, names = encode_labels(labels)
-    n = len(names)  # one more column: samples without a label
+def _summarise(labels: Sequence[Any], kept: list[Indices]) -> "pd.DataFrame":
+    import pandas as pd
 
-    def count(of: list[Codes]) -> NDArray[np.intp]:
-        columns = [np.where(c == NO_LABEL, n, c) for c in of]
-        return np.array([np.bincount(c, minlength=n + 1) for c in columns])
-
-    had = count(codes)
-    used = count([c[rows] for c, rows in zip(codes, kept, strict=True)])
-    if had[:, -1].any():
-        return SampleSummary([*names, UNLABELLED], had, used)
-    return SampleSummary(list(names), had[:, :-1], used[:, :-1])
+    tables = []
+    for own, rows in zip(labels, kept, strict=True):
+        listed = as_label_list(own, "y")
+        names = [UNLABELLED if label is None else str(label) for label in listed]
+        series = pd.Series(names, dtype=object)
+        counts = {"had": series, "used": series.iloc[rows]}
+        tables.append(pd.DataFrame({n: v.value_counts() for n, v in counts.items()}))
+    keys = range(len(tables))
+    table = pd.concat(tables, keys=keys, names=["subject", "category"])
+    table = table.fillna(0).astype(int)
+    table["dropped"] = table["had"] - table["used"]
+    return table

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from brainweave._core.exceptions import InputError
-from brainweave.study.study import Study, Subject
+from brainweave.study.study import Study
 
 __all__ = ["ZERO_SHOT", "add_subjects", "transform_study"]
 
@@ -83,9 +83,8 @@ def transform_study(
             position = known.index(s.id)
             own = model.maps_[position]
             flags = model._took_part(samples, position)
+            flags |= all_aligned and model._joins_samples
         features = own.transform(samples, name=name)
-        if s.id not in unknown and all_aligned and model._joins_samples:
-            flags[:] = True
         if s.aligned is not None:
             flags |= s.aligned
         if only_new and flags.all():
@@ -93,9 +92,7 @@ def transform_study(
                 f"All {len(flags)} samples of subject {s.id!r} took part in the "
                 "alignment. Fit on a part of them: study.split_halves('run')."
             )
-        names = ("labels", "runs", "onsets", "stimuli")
-        metadata = {name: getattr(s, name) for name in names}
-        mapped = Subject(s.id, features, aligned=flags, **metadata)
+        mapped = s._replace(samples=features, aligned=flags, space=None)
         shared.append(mapped.select(~flags) if only_new else mapped)
         if tick is not None:
             tick(s.id)

@@ -6,7 +6,6 @@ those of all, displaced by what registration left, mixed with maps of its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,19 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number
-from brainweave.study.simulation import autoregressive_noise, smooth_fields
+from brainweave.study.simulation import (
+    SimulatedStudy,
+    SimulationTruth,
+    autoregressive_noise,
+    smooth_fields,
+)
 from brainweave.study.spaces import VolumeSpace
-from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
 _FILM_AUTOCORRELATION = 0.7  # of responses, from one sample to the next
+_NOISE_AR = 0.3  # autocorrelation of noise, half of whose variance is smooth
+_VOXEL_MM = 4.0
+_SMOOTHNESS_MM = 8.0  # width of the kernel that smooths the maps
 _WARP_MM = 16.0  # width of the kernel that smooths displacements
 _N_NOISE_MAPS = 20  # smooth patterns of a subject's noise, beside that of voxels
 # Random streams, one number per purpose.
@@ -28,57 +34,29 @@ _MAPS, _FILM, _WARP, _OWN_MAPS, _MASK, _NOISE, _MISSING, _ARTEFACT, _NOISE_MAPS 
 )
 
 
-@dataclass(frozen=True)
-class BrainsTruth:
-    """What simulated brains were made of.
-
-    Attributes
-    ----------
-    responses : list of ndarray of shape (n_samples_i, n_components)
-        The responses to the films that each subject saw.
-    maps : list of ndarray of shape (n_components, n_voxels_i)
-        Where each subject shows them; mean square 1.
-    displacements : list of ndarray of shape (n_voxels_i, 3)
-        Where the shared maps are found, in mm from each voxel.
-    """
-
-    responses: list[NDArray[np.float32]]
-    maps: list[NDArray[np.float32]]
-    displacements: list[NDArray[np.float32]]
-
-
-class SimulatedBrains(Study):
-    """A :class:`Study` with its ``truth``, returned by :func:`simulate_brains`."""
-
-    truth: BrainsTruth
-
-
 def simulate_brains(
     n_subjects: int = 6,
     *,
     shape: Sequence[int] = (12, 14, 12),
-    voxel_mm: float = 4.0,
     n_components: int = 10,
     n_samples: int = 150,
     films: Sequence[str] | Sequence[Sequence[str]] = ("film",),
     signal: float = 0.3,
     misregistration_mm: float = 0.0,
     own_topography: float = 0.0,
-    smoothness_mm: float = 8.0,
     mask_variability: float = 0.0,
     missing: float = 0.0,
-    noise_ar: float = 0.3,
     artefact: float = 0.0,
     random_state: int = 0,
-) -> SimulatedBrains:
+) -> SimulatedStudy:
     """Simulate subjects in one space who watch films.
 
     Parameters
     ----------
     n_subjects : int, default=6
         Number of subjects.
-    shape, voxel_mm : tuple of int, float
-        The grid, and the size of its voxels in mm. The brain is an ellipsoid in it.
+    shape : tuple of int, default=(12, 14, 12)
+        The grid, of voxels of 4 mm. The brain is an ellipsoid in it.
     n_components : int, default=10
         Number of functional maps, and of responses that show in them.
     n_samples : int, default=150
@@ -92,14 +70,10 @@ def simulate_brains(
         Root mean square length of the smooth displacements of each subject's maps.
     own_topography : float, default=0
         Share of the maps' variance that a subject has alone: 0, all is shared, to 1.
-    smoothness_mm : float, default=8
-        Standard deviation of the kernel that smooths the maps.
     mask_variability : float, default=0
         How far the border of subjects' masks differs, as a share of the radius.
     missing : float, default=0
         Share of the samples that each subject lacks: a stretch somewhere.
-    noise_ar : float, default=0.3
-        Autocorrelation of noise, half of whose variance is smooth in space.
     artefact : float, default=0
         Standard deviation of a global signal: at the same places in all subjects, at
         times of their own.
@@ -108,7 +82,7 @@ def simulate_brains(
 
     Returns
     -------
-    SimulatedBrains
+    SimulatedStudy
         A study with brain spaces, ``stimuli`` and ``truth``.
 
     Examples
@@ -121,20 +95,21 @@ def simulate_brains(
     """
     grid = tuple(int(n) for n in shape)
     seen = _films_of(films, n_subjects)
-    for interval, sizes in (
-        ("(0, inf]", {"voxel_mm": voxel_mm, "smoothness_mm": smoothness_mm}),
-        ("[0, 1]", {"own_topography": own_topography, "missing": missing}),
-        ("[0, inf]", {"signal": signal, "artefact": artefact, "noise_ar": noise_ar}),
-        ("[0, inf]", {"misregistration_mm": misregistration_mm}),
-    ):
-        for name, value in sizes.items():
+    shares = {"own_topography": own_topography, "missing": missing}
+    sizes = {
+        "signal": signal,
+        "artefact": artefact,
+        "misregistration_mm": misregistration_mm,
+    }
+    for interval, numbers in (("[0, 1]", shares), ("[0, inf]", sizes)):
+        for name, value in numbers.items():
             check_number(name, value, interval, owner="simulate_brains")
 
     def stream(*purpose: int) -> np.random.Generator:
         return np.random.default_rng([random_state, *purpose])
 
     def fields(n: int, width_mm: float, *purpose: int) -> NDArray[np.float32]:
-        drawn = smooth_fields(grid, n, width_mm / voxel_mm, stream(*purpose))
+        drawn = smooth_fields(grid, n, width_mm / _VOXEL_MM, stream(*purpose))
         drawn -= drawn.mean(axis=(1, 2, 3), keepdims=True)  # of variance 1 already
         return drawn
 
@@ -145,21 +120,21 @@ def simulate_brains(
         )
         for number, film in enumerate(names)
     }
-    shared = fields(n_components, smoothness_mm, _MAPS)
-    whole_brain = 1 + 0.3 * fields(1, 2 * smoothness_mm, _ARTEFACT)[0]
-    affine = np.diag([voxel_mm] * 3 + [1.0])
-    affine[:3, 3] = -voxel_mm * (np.array(grid) - 1) / 2
+    shared = fields(n_components, _SMOOTHNESS_MM, _MAPS)
+    whole_brain = 1 + 0.3 * fields(1, 2 * _SMOOTHNESS_MM, _ARTEFACT)[0]
+    affine = np.diag([_VOXEL_MM] * 3 + [1.0])
+    affine[:3, 3] = -_VOXEL_MM * (np.array(grid) - 1) / 2
     subjects = []
-    truth = BrainsTruth([], [], [])
+    truth = SimulationTruth([], [])
     for i, own_films in enumerate(seen):
-        border = 1 + mask_variability * fields(1, 2 * smoothness_mm, _MASK, i)[0]
+        border = 1 + mask_variability * fields(1, 2 * _SMOOTHNESS_MM, _MASK, i)[0]
         space = VolumeSpace.from_mask(_radius(grid) <= border, affine)
         mask = space.mask
         warp = fields(3, _WARP_MM, _WARP, i)
         warp *= misregistration_mm / np.sqrt((warp**2).sum(axis=0).mean())
-        own = fields(n_components, smoothness_mm, _OWN_MAPS, i)[:, mask]
+        own = fields(n_components, _SMOOTHNESS_MM, _OWN_MAPS, i)[:, mask]
         maps = (
-            np.sqrt(1 - own_topography) * _displaced(shared, warp / voxel_mm)[:, mask]
+            np.sqrt(1 - own_topography) * _displaced(shared, warp / _VOXEL_MM)[:, mask]
         )
         maps = maps + np.sqrt(own_topography) * own
         maps /= np.sqrt((maps**2).mean(axis=1, keepdims=True))
@@ -167,11 +142,11 @@ def simulate_brains(
         shown = np.concatenate([responses[film] for film in own_films])[kept]
         stimuli = [f"{film} {t}" for film in own_films for t in range(n_samples)]
         rng = stream(_NOISE, i)
-        patterns = fields(_N_NOISE_MAPS, smoothness_mm, _NOISE_MAPS, i)
-        series = autoregressive_noise(len(shown), _N_NOISE_MAPS, noise_ar, rng)
+        patterns = fields(_N_NOISE_MAPS, _SMOOTHNESS_MM, _NOISE_MAPS, i)
+        series = autoregressive_noise(len(shown), _N_NOISE_MAPS, _NOISE_AR, rng)
         noise = series @ patterns[:, mask] / np.sqrt(_N_NOISE_MAPS)
-        noise += autoregressive_noise(len(shown), space.n_voxels, noise_ar, rng)
-        everywhere = autoregressive_noise(len(shown), 1, noise_ar, rng)
+        noise += autoregressive_noise(len(shown), space.n_voxels, _NOISE_AR, rng)
+        everywhere = autoregressive_noise(len(shown), 1, _NOISE_AR, rng)
         samples = noise / np.sqrt(2) + artefact * everywhere * whole_brain[mask]
         samples += signal * shown @ maps / np.sqrt(n_components)
         runs = np.repeat(own_films, n_samples)
@@ -184,12 +159,9 @@ def simulate_brains(
                 space=space,
             )
         )
-        truth.responses.append(shown)
+        truth.shared.append(shown)
         truth.maps.append(maps.astype(np.float32))
-        truth.displacements.append(warp[:, mask].T)
-    study = SimulatedBrains(subjects, name="simulated brains")
-    study.truth = truth
-    return study
+    return SimulatedStudy(subjects, "simulated brains", truth)
 
 
 def _films_of(films: Any, n_subjects: int) -> list[list[str]]:

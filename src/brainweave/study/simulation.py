@@ -6,7 +6,7 @@ can be simulated again, alone, and the same seed gives the same brains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import factorial
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_list_option, check_number, check_option
+from brainweave._core.validation import check_number, check_option
 from brainweave.study.formats.events import (
     Events,
     SamplePlan,
@@ -43,6 +43,7 @@ _BRAIN_CENTRE = np.array([0.0, -18.0, 10.0])
 _SMOOTHNESS = 1.2  # width of the spatial kernel of all maps, in voxels
 _BASELINE = 100.0  # level of the mean image
 _AUTOCORRELATION = 0.3  # of local noise, from one volume to the next
+_HRF_DELAY = 5.0  # seconds by which the labels of volumes lag the stimuli
 # Random streams, one number per purpose.
 _VOXEL_COUNTS = 100
 _CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAPS = (
@@ -73,17 +74,13 @@ class SimulationSettings:
         or scenes (none).
     tr : float, default=2.5
         Repetition time in seconds.
-    hrf_delay : float, default=5.0
-        Seconds by which the labels of volumes lag the stimuli.
     keep_rest : bool, default=False
         Keep the volumes that show nothing, without a label.
     n_shared : int, default=10
         Number of dimensions of the shared space.
-    within : float, default=0.3
-        How much the stimuli of a category differ, in all subjects alike, relative to
-        the differences between categories.
-    trial_variability : float, default=0.3
-        How much responses differ from trial to trial, in the same units.
+    variability : float, default=0.3
+        How much the stimuli of a category differ, in all subjects alike, and responses
+        from trial to trial, relative to the differences between categories.
     structured_noise : float, default=4.0
         Standard deviation of noise with a spatial pattern, in percent of the mean.
     n_nuisance : int, default=40
@@ -98,11 +95,9 @@ class SimulationSettings:
     duration: float | None = None
     gap: tuple[float, float] | None = None
     tr: float = 2.5
-    hrf_delay: float = 5.0
     keep_rest: bool = False
     n_shared: int = 10
-    within: float = 0.3
-    trial_variability: float = 0.3
+    variability: float = 0.3
     structured_noise: float = 4.0
     n_nuisance: int = 40
     local_noise: float = 0.3
@@ -128,7 +123,6 @@ class Design:
     duration: float
     gap: tuple[float, float]
     tr: float
-    hrf_delay: float
     n_samples: int | None = None
 
 
@@ -160,7 +154,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     brief = design.kind == "events"
     step = min(tr, 0.5) if brief else tr
     # scan on until the last response has passed
-    after = int(np.ceil(design.hrf_delay / tr)) + _volumes(max(design.gap[1], tr), tr)
+    after = int(np.ceil(_HRF_DELAY / tr)) + _volumes(max(design.gap[1], tr), tr)
     n_shown = np.zeros(n_categories, dtype=np.int64)  # presentations so far
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
@@ -201,8 +195,7 @@ def _volumes(seconds: float, tr: float) -> int:
     return max(round(seconds / tr), 1)
 
 
-@dataclass(frozen=True)
-class Brain:
+class Brain(NamedTuple):
     """The voxels of one subject and what they respond to."""
 
     mask: NDArray[np.bool_]  # the voxels, in a volume
@@ -287,29 +280,21 @@ def autoregressive_noise(
     return noise
 
 
-class RunSignals(NamedTuple):
-    """Time courses of one run."""
-
-    shared: NDArray[np.float64]  # responses in the shared space
-    spontaneous: NDArray[np.float32]  # the subject's own activity in the same voxels
-    nuisance: NDArray[np.float32]  # structured noise
-
-
 @dataclass(frozen=True)
 class Simulation:
     """The parameters of :func:`simulate_study`, checked and complete."""
 
     seed: int
-    ids: tuple[str, ...]
+    ids: list[str]
     design: Design
     settings: SimulationSettings
     signal: float
-    voxel_counts: tuple[int, ...]
+    voxel_counts: list[int]
     own_sequence: bool
     missing_samples: float
     missing_parts: int
-    missing_runs: tuple[tuple[int, ...], ...]
-    missing_categories: tuple[tuple[str, ...], ...]
+    missing_runs: list[list[int]]
+    missing_categories: list[list[str]]
 
     @property
     def same_mask(self) -> bool:
@@ -335,78 +320,13 @@ class Simulation:
     def runs(self, subject: int) -> list[SimulatedRun]:
         """Plan the runs of a subject: their events and samples."""
         sequence = self._stream(_SEQUENCE, subject if self.own_sequence else 0)
-        lacking = list(self.missing_categories[subject])
+        lacking = self.missing_categories[subject]
         designed = [
             replace(run, events=run.events.take(~np.isin(run.events.label, lacking)))
             for run in plan_runs(self.design, sequence)
             if run.number not in self.missing_runs[subject]
         ]
-        lost = self._choose_lost(subject, designed)
-        runs = []
-        for run, missing in zip(designed, lost, strict=True):
-            kept = np.setdiff1d(np.arange(run.n_volumes), missing)
-            plan = self._plan(run, kept)
-            runs.append(replace(run, plan=plan, kept=kept))
-        return runs
-
-    def signals(self, subject: int, run: SimulatedRun) -> RunSignals:
-        """Draw the time courses of a run, the same at every call."""
-        rng = self._stream(_NOISE, *self._noise_key(subject, run), 0)
-        shared = self._shared_responses(run, rng)
-        spontaneous = autoregressive_noise(run.n_volumes, shared.shape[1], 0.5, rng)
-        # the strongest sources are the slowest
-        n_sources = self.settings.n_nuisance
-        phi = np.linspace(0.95, _AUTOCORRELATION, n_sources)
-        nuisance = autoregressive_noise(run.n_volumes, n_sources, phi, rng)
-        return RunSignals(shared, spontaneous, nuisance)
-
-    def volumes(
-        self, subject: int, run: SimulatedRun, brain: Brain, maps: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Simulate all volumes of one run; `maps` are the :meth:`nuisance_maps`."""
-        signals, settings = self.signals(subject, run), self.settings
-        # a stream of its own, so that signals() need not draw the local noise
-        rng = self._stream(_NOISE, *self._noise_key(subject, run), 1)
-        shape = run.n_volumes, brain.maps.shape[1]
-        data = autoregressive_noise(*shape, _AUTOCORRELATION, rng)
-        data *= np.float32(settings.local_noise)
-        scale = self.signal / np.sqrt(settings.n_shared)
-        own = settings.spontaneous * signals.spontaneous
-        responses = scale * (signals.shared + own)
-        data += responses.astype(np.float32) @ brain.maps
-        # one source of structured noise in three lies elsewhere in every run
-        maps = maps.copy()
-        moves = self._stream(_RUN_MAPS, subject, run.number)
-        maps[2::3] = draw_maps(brain.mask, len(maps[2::3]), moves)
-        # few sources are strong, many are weak
-        power = 1.0 / np.arange(1, settings.n_nuisance + 1)
-        strength = np.sqrt(power / max(power.sum(), 1e-300))
-        structured = settings.structured_noise * strength * signals.nuisance
-        data += structured.astype(np.float32) @ maps
-        data += brain.baseline
-        return data
-
-    def samples(
-        self, subject: int, runs: Sequence[SimulatedRun], brain: Brain
-    ) -> NDArray[Any]:
-        """Simulate the samples of a subject, with one run in memory besides them."""
-        maps = self.nuisance_maps(subject, brain)
-        ends = np.cumsum([len(run.plan) for run in runs])
-        out = np.empty((ends[-1], self.voxel_counts[subject]), np.float32)
-        for run, part in zip(runs, np.split(out, ends[:-1]), strict=True):
-            part[:] = run.plan.apply(self.volumes(subject, run, brain, maps))
-        return out
-
-    def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
-        """Draw the maps of structured noise (n_nuisance, n_voxels)."""
-        rng = self._stream(_NUISANCE, subject)
-        return draw_maps(brain.mask, self.settings.n_nuisance, rng)
-
-    def _choose_lost(
-        self, subject: int, runs: Sequence[SimulatedRun]
-    ) -> list[NDArray[np.int64]]:
-        """Choose the missing volumes of each run."""
-        found = [np.asarray(self._plan(run).rows) for run in runs]
+        found = [np.asarray(self._plan(run).rows) for run in designed]
         ends = np.cumsum([len(rows) for rows in found])
         lost = np.zeros(ends[-1], dtype=bool)
         order = self._stream(_MISSING, subject).permutation(len(lost))
@@ -417,12 +337,62 @@ class Simulation:
             for part in parts:
                 start = int(rng.integers(len(part) - len(part) // 3 + 1))
                 part[start : start + len(part) // 3] = True
-        return [rows[part] for rows, part in zip(found, parts, strict=True)]
+        runs = []
+        for run, rows, part in zip(designed, found, parts, strict=True):
+            kept = np.setdiff1d(np.arange(run.n_volumes), rows[part])
+            runs.append(replace(run, plan=self._plan(run, kept), kept=kept))
+        return runs
+
+    def signals(self, subject: int, run: SimulatedRun) -> tuple[NDArray[Any], ...]:
+        """Draw the time courses of a run, the same at every call.
+
+        Shared responses, the subject's own activity in the same voxels, and structured
+        noise.
+        """
+        rng = self._stream(_NOISE, *self._noise_key(subject, run), 0)
+        shared = self._shared_responses(run, rng)
+        spontaneous = autoregressive_noise(run.n_volumes, shared.shape[1], 0.5, rng)
+        # the strongest sources are the slowest
+        n_sources = self.settings.n_nuisance
+        phi = np.linspace(0.95, _AUTOCORRELATION, n_sources)
+        nuisance = autoregressive_noise(run.n_volumes, n_sources, phi, rng)
+        return shared, spontaneous, nuisance
+
+    def volumes(
+        self, subject: int, run: SimulatedRun, brain: Brain, maps: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Simulate all volumes of one run; `maps` are the :meth:`nuisance_maps`."""
+        settings = self.settings
+        shared, spontaneous, nuisance = self.signals(subject, run)
+        # a stream of its own, so that signals() need not draw the local noise
+        rng = self._stream(_NOISE, *self._noise_key(subject, run), 1)
+        shape = run.n_volumes, brain.maps.shape[1]
+        data = autoregressive_noise(*shape, _AUTOCORRELATION, rng)
+        data *= np.float32(settings.local_noise)
+        scale = self.signal / np.sqrt(settings.n_shared)
+        responses = scale * (shared + settings.spontaneous * spontaneous)
+        data += responses.astype(np.float32) @ brain.maps
+        # one source of structured noise in three lies elsewhere in every run
+        maps = maps.copy()
+        moves = self._stream(_RUN_MAPS, subject, run.number)
+        maps[2::3] = draw_maps(brain.mask, len(maps[2::3]), moves)
+        # few sources are strong, many are weak
+        power = 1.0 / np.arange(1, settings.n_nuisance + 1)
+        strength = np.sqrt(power / max(power.sum(), 1e-300))
+        structured = settings.structured_noise * strength * nuisance
+        data += structured.astype(np.float32) @ maps
+        data += brain.baseline
+        return data
+
+    def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
+        """Draw the maps of structured noise (n_nuisance, n_voxels)."""
+        rng = self._stream(_NUISANCE, subject)
+        return draw_maps(brain.mask, self.settings.n_nuisance, rng)
 
     def _plan(
         self, run: SimulatedRun, kept: NDArray[np.int64] | None = None
     ) -> SamplePlan:
-        delay, keep_rest = self.design.hrf_delay, self.settings.keep_rest
+        delay, keep_rest = _HRF_DELAY, self.settings.keep_rest
         sampling = Sampling(hrf_delay=delay, keep_rest=keep_rest)
         events, tr = run.events, self.design.tr
         plan = plan_samples(
@@ -448,7 +418,7 @@ class Simulation:
             start = round(run.events.onset[e] / step)
             stop = round((run.events.onset[e] + run.events.duration[e]) / step)
             stop = min(max(stop, start + 1), len(neural))
-            own = self.settings.trial_variability * rng.standard_normal(n_shared)
+            own = self.settings.variability * rng.standard_normal(n_shared)
             neural[start:stop] += self._stimulus(run.events, e, stop - start) + own
         response = double_gamma(step)
         # scale so that the response to one presentation peaks at the neural level
@@ -465,7 +435,7 @@ class Simulation:
         number = int(name.removesuffix(".png").rpartition("_")[2])
         rng = self._stream(_EXEMPLARS, category, number)
         n_shared = self.settings.n_shared
-        own = self.settings.within * rng.standard_normal(n_shared)
+        own = self.settings.variability * rng.standard_normal(n_shared)
         level = self.centroids[category] + own
         if self.design.kind != "movie":
             return np.asarray(level[None, :])
@@ -485,84 +455,44 @@ class Simulation:
         return np.random.default_rng([self.seed, *key])
 
 
-@dataclass(frozen=True)
-class SimulationTruth:
+class SimulationTruth(NamedTuple):
     """Ground truth of a simulated study.
 
     Attributes
     ----------
-    categories : tuple of str
-        All categories, including those that some subjects lack.
-    centroids : ndarray of shape (n_categories, n_shared)
-        Mean response to each category in the shared space.
-    shared : tuple of ndarray of shape (n_samples, n_shared)
+    shared : list of ndarray of shape (n_samples, n_shared)
         Noise-free response of each sample in the shared space, per subject.
-    maps : tuple of ndarray of shape (n_shared, n_voxels)
-        Spatial map of each shared dimension, per subject.
-    masks : tuple of ndarray of bool
-        Brain mask of each subject.
-    affine : ndarray of shape (4, 4)
-        Affine of all masks, from voxel indices to millimetres.
-    events : tuple of dict of int to Events
-        Events of each run, per subject.
-    tr : float
-        Repetition time in seconds.
+    maps : list of ndarray of shape (n_shared, n_voxels)
+        Spatial map of each shared dimension, per subject; mean square 1.
+    centroids : ndarray of shape (n_categories, n_shared), or None
+        Mean response to each category in the shared space, if there are categories.
     """
 
-    categories: tuple[str, ...]
-    centroids: NDArray[np.float64]
-    shared: tuple[NDArray[np.float64], ...]
-    maps: tuple[NDArray[np.float32], ...]
-    masks: tuple[NDArray[np.bool_], ...]
-    affine: NDArray[np.float64]
-    events: tuple[dict[int, Events], ...]
-    tr: float
+    shared: list[NDArray[Any]]
+    maps: list[NDArray[np.float32]]
+    centroids: NDArray[np.float64] | None = None
 
 
 class SimulatedStudy(Study):
-    """A :class:`Study` with its ground truth, returned by :func:`simulate_study`.
+    """A :class:`Study` with its ground truth.
+
+    Returned by :func:`simulate_study` and :func:`simulate_brains`.
 
     Attributes
     ----------
     truth : SimulationTruth
-        Shared responses, spatial maps, masks and events.
+        Shared responses, spatial maps, and the centroids of categories.
     """
 
-    truth: SimulationTruth
-    simulation: Simulation
-
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        subjects, shared, brains, events = [], [], [], []
-        for i, id in enumerate(simulation.ids):
-            brain, runs = simulation.brain(i), simulation.runs(i)
-            plans = [run.plan for run in runs]
-            subjects.append(
-                Subject(
-                    id,
-                    simulation.samples(i, runs, brain),
-                    labels=np.concatenate([plan.labels for plan in plans]),
-                    runs=np.repeat([r.number for r in runs], [len(p) for p in plans]),
-                    onsets=np.concatenate([plan.onsets for plan in plans]),
-                    stimuli=np.concatenate([plan.stimuli for plan in plans]),
-                    space=VolumeSpace.from_mask(brain.mask, brain.affine),
-                )
-            )
-            responses = [r.plan.apply(simulation.signals(i, r).shared) for r in runs]
-            shared.append(np.concatenate(responses))
-            brains.append(brain)
-            events.append({run.number: run.events for run in runs})
-        super().__init__(subjects, "simulated")
-        self.truth = SimulationTruth(
-            categories=simulation.design.categories,
-            centroids=simulation.centroids,
-            shared=tuple(shared),
-            maps=tuple(brain.maps for brain in brains),
-            masks=tuple(brain.mask for brain in brains),
-            affine=brains[0].affine,
-            events=tuple(events),
-            tr=simulation.design.tr,
-        )
+    def __init__(
+        self,
+        subjects: Iterable[Subject],
+        name: str,
+        truth: SimulationTruth,
+        simulation: Simulation | None = None,
+    ) -> None:
+        super().__init__(subjects, name)
+        self.truth, self.simulation = truth, simulation
 
     def to_bids(self, folder: str | PathLike[str], **options: Any) -> Path:
         """Write a BIDS dataset: raw images, and derivatives like fMRIPrep's.
@@ -601,8 +531,8 @@ def simulate_study(
     own_sequence: bool | None = None,
     missing_samples: float = 0.0,
     missing_parts: int = 0,
-    missing_runs: int | Mapping[str, Sequence[int]] = 0,
-    missing_categories: int | Mapping[str, Sequence[str]] = 0,
+    missing_runs: int = 0,
+    missing_categories: int = 0,
     signal: float = 2.5,
     random_state: int | None = 0,
     settings: SimulationSettings | None = None,
@@ -650,10 +580,11 @@ def simulate_study(
     missing_parts : int, default=0
         Number of subjects, the last ones, who lack a third of each run: a stretch
         somewhere, as of a film that they did not see whole.
-    missing_runs : int or mapping of subject id to run numbers, default=0
-        Number of subjects that lack one run, or the missing runs of each subject.
-    missing_categories : int or mapping of subject id to category names, default=0
-        Number of subjects that lack one category, or the categories each one lacks.
+    missing_runs : int, default=0
+        Number of subjects, the last ones, who lack one run: the first of them run 1,
+        the next run 2 and so on.
+    missing_categories : int, default=0
+        Number of subjects, the last ones, who lack one category, in the same way.
     signal : float, default=2.5
         Standard deviation over voxels of the response to a category, in percent of
         the mean image. Lower it for a harder study.
@@ -683,14 +614,20 @@ def simulate_study(
     check_option("design", design, list(DESIGNS), owner="simulate_study")
     settings = settings or SimulationSettings()
     counts = {"n_runs": n_runs, "n_samples": n_samples, "repetitions": repetitions}
-    for name, count in {"n_subjects": n_subjects, **counts}.items():
-        if count is not None:
-            check_number(name, count, "(0, inf]", owner="simulate_study")
-    check_number("signal", signal, "[0, inf]", owner="simulate_study")
-    check_number("missing_samples", missing_samples, "[0, 1)", owner="simulate_study")
-    check_number(
-        "missing_parts", missing_parts, f"[0, {n_subjects}]", owner="simulate_study"
-    )
+    least = {"n_subjects": n_subjects, **counts}
+    missing = {
+        "missing_parts": missing_parts,
+        "missing_runs": missing_runs,
+        "missing_categories": missing_categories,
+    }
+    for interval, numbers in (
+        ("(0, inf]", {k: n for k, n in least.items() if n is not None}),
+        ("[0, inf]", {"signal": signal}),
+        ("[0, 1)", {"missing_samples": missing_samples}),
+        (f"[0, {n_subjects}]", missing),
+    ):
+        for name, number in numbers.items():
+            check_number(name, number, interval, owner="simulate_study")
     if n_samples is not None and design == "events":
         raise InputError(
             'n_samples counts the volumes of blocks or scenes; with design="events", '
@@ -704,16 +641,22 @@ def simulate_study(
         kind=design,
         categories=names,
         tr=settings.tr,
-        hrf_delay=settings.hrf_delay,
         n_samples=n_samples,
         **(DESIGNS[design] | {k: v for k, v in chosen.items() if v is not None}),
     )
+    lacking: list[list[Any]] = []
+    for what, n, known in (
+        ("missing_runs", missing_runs, range(1, plan.n_runs + 1)),
+        ("missing_categories", missing_categories, names),
+    ):
+        if n and len(known) < 2:
+            raise InputError(f"{what}={n} would leave subjects with nothing.")
+        own = [[known[i % len(known)]] for i in range(n)]
+        lacking.append([[]] * (n_subjects - n) + own)
     width = max(2, len(str(n_subjects)))
-    ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
-    runs = range(1, plan.n_runs + 1)
     simulation = Simulation(
         seed=int(random_state),
-        ids=ids,
+        ids=[f"{i + 1:0{width}d}" for i in range(n_subjects)],
         design=plan,
         settings=settings,
         signal=signal,
@@ -721,12 +664,36 @@ def simulate_study(
         own_sequence=design != "movie" if own_sequence is None else own_sequence,
         missing_samples=missing_samples,
         missing_parts=missing_parts,
-        missing_runs=_missing_by_subject("missing_runs", missing_runs, runs, ids),
-        missing_categories=_missing_by_subject(
-            "missing_categories", missing_categories, names, ids
-        ),
+        missing_runs=lacking[0],
+        missing_categories=lacking[1],
     )
-    return SimulatedStudy(simulation)
+    truth = SimulationTruth([], [], simulation.centroids)
+    subjects = [_simulate_subject(simulation, i, truth) for i in range(n_subjects)]
+    return SimulatedStudy(subjects, "simulated", truth, simulation)
+
+
+def _simulate_subject(
+    simulation: Simulation, i: int, truth: SimulationTruth
+) -> Subject:
+    """Simulate a subject, and add what it is made of to the truth."""
+    brain, runs = simulation.brain(i), simulation.runs(i)
+    maps, plans = simulation.nuisance_maps(i, brain), [run.plan for run in runs]
+    ends = np.cumsum([len(plan) for plan in plans])
+    samples = np.empty((ends[-1], simulation.voxel_counts[i]), np.float32)
+    for run, part in zip(runs, np.split(samples, ends[:-1]), strict=True):
+        part[:] = run.plan.apply(simulation.volumes(i, run, brain, maps))
+    responses = [run.plan.apply(simulation.signals(i, run)[0]) for run in runs]
+    truth.shared.append(np.concatenate(responses))
+    truth.maps.append(brain.maps)
+    return Subject(
+        simulation.ids[i],
+        samples,
+        labels=np.concatenate([plan.labels for plan in plans]),
+        runs=np.repeat([run.number for run in runs], [len(plan) for plan in plans]),
+        onsets=np.concatenate([plan.onsets for plan in plans]),
+        stimuli=np.concatenate([plan.stimuli for plan in plans]),
+        space=VolumeSpace.from_mask(brain.mask, brain.affine),
+    )
 
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
@@ -748,50 +715,19 @@ def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
 
 def _count_voxels(
     n_voxels: int | Sequence[int], n_subjects: int, seed: int
-) -> tuple[int, ...]:
+) -> list[int]:
     if isinstance(n_voxels, Integral):
         counts = [int(n_voxels)] * n_subjects
     elif isinstance(n_voxels, tuple) and len(n_voxels) == 2:
-        low, high = n_voxels
-        if not low <= high:
-            raise InputError(f"n_voxels={n_voxels} must be (least, most).")
+        least, most = n_voxels
         rng = np.random.default_rng([seed, _VOXEL_COUNTS])
-        counts = rng.integers(low, high, size=n_subjects, endpoint=True).tolist()
+        drawn = rng.integers(least, max(least, most), size=n_subjects, endpoint=True)
+        counts = drawn.tolist() if least <= most else []
     else:
         counts = [int(n) for n in n_voxels]  # type: ignore[union-attr]
-        if len(counts) != n_subjects:
-            raise InputError(
-                f"n_voxels lists {len(counts)} counts for {n_subjects} subjects. Give "
-                "one per subject, one number for all, or a tuple (least, most)."
-            )
-    if min(counts) < 1:
-        raise InputError(f"n_voxels={n_voxels}: every subject needs a voxel.")
-    return tuple(counts)
-
-
-def _missing_by_subject(
-    name: str,
-    missing: int | Mapping[str, Sequence[Any]],
-    known: Sequence[Any],
-    ids: tuple[str, ...],
-) -> tuple[tuple[Any, ...], ...]:
-    """Return what each subject lacks, as given or one thing for the last subjects."""
-    if isinstance(missing, Integral):
-        n = int(missing)
-        if not 0 <= n <= len(ids):
-            raise InputError(f"{name}={n}, but there are {len(ids)} subjects.")
-        if n and len(known) < 2:
-            raise InputError(f"{name}={n} would leave subjects with nothing.")
-        lacked = tuple((known[i % len(known)],) for i in range(n))
-        return ((),) * (len(ids) - n) + lacked
-    lacking = {
-        id: check_list_option(f"{name}[{id!r}]", things, "simulate_study")
-        for id, things in missing.items()  # type: ignore[union-attr]
-    }
-    for id, things in lacking.items():
-        if id not in ids or not set(things) < set(known):
-            raise InputError(
-                f"{name}[{id!r}] is {things}; the subjects are {', '.join(ids)}, and "
-                f"each lacks some, not all, of {list(known)}."
-            )
-    return tuple(tuple(lacking.get(id, ())) for id in ids)
+    if len(counts) != n_subjects or min(counts) < 1:
+        raise InputError(
+            f"n_voxels={n_voxels} must be a number above 0, a tuple (least, most), or "
+            f"a list of a number for each of the {n_subjects} subjects."
+        )
+    return counts

@@ -8,6 +8,7 @@ import gzip
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -54,12 +55,10 @@ def reading(image: ImageLike) -> Iterator[None]:
         raise unreadable(Path(name), error) from error
     except MemoryError as error:
         raise StudyError(
-            f"{name!r} does not fit into memory ({error}). Check the shape that its "
-            "header states."
+            f"{name!r} does not fit into memory ({error}). Check the shape it states."
         ) from error
     except Exception as error:
-        # a damaged header makes nibabel fail in any way: a NaN where it computes an
-        # offset, a code that it does not list, XML that ends early
+        # a damaged header makes nibabel fail in any way
         problem = "ends early" if isinstance(error, EOFError) else "is not readable"
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StudyError(
@@ -101,23 +100,8 @@ def whole_image(image: Any) -> Any:
         return type(image).from_bytes(file.read())
 
 
-_LARGEST_TABLE = 2**28  # bytes of text
+_LARGEST_TABLE = 2**26  # bytes of text
 _MOST_COLUMNS = 20_000
-
-
-def _check_table(path: Path, separator: str) -> None:
-    """Refuse what is too large to be a table, also if it is small when compressed."""
-    opened: Any = gzip.open if path.suffix == ".gz" else open
-    mark, n_bytes, n_columns = separator.encode()[:1], 0, 0
-    with opened(path, "rb") as file:
-        while line := file.readline(_LARGEST_TABLE):
-            n_bytes, n_columns = n_bytes + len(line), max(n_columns, line.count(mark))
-            if n_bytes >= _LARGEST_TABLE or n_columns >= _MOST_COLUMNS:
-                raise StudyError(
-                    f"{str(path)!r} has more than {_MOST_COLUMNS} columns or "
-                    f"{_LARGEST_TABLE >> 20} MB of text, too much for a table of "
-                    "events, confounds or labels. Check that it is one."
-                )
 
 
 def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
@@ -127,10 +111,20 @@ def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
     if "header" not in options:
         # else a row with more cells than the header shifts all of them by one
         options["index_col"] = False
-    with reading(path):
-        _check_table(path, separator if len(separator) == 1 else " ")
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with reading(path), opened(path, "rb") as file:
+        # also what is small when compressed
+        text = file.read(_LARGEST_TABLE)
+        mark = separator.encode() if len(separator) == 1 else b" "
+        n_columns = max(line.count(mark) for line in text.split(b"\n"))
+        if len(text) == _LARGEST_TABLE or n_columns >= _MOST_COLUMNS:
+            raise StudyError(
+                f"{str(path)!r} has more than {_MOST_COLUMNS} columns or "
+                f"{_LARGEST_TABLE >> 20} MB of text, too much for a table of events, "
+                "confounds or labels. Check that it is one."
+            )
         try:
-            return pd.read_csv(path, sep=separator, **options)
+            return pd.read_csv(BytesIO(text), sep=separator, **options)
         except pd.errors.EmptyDataError:
             raise StudyError(
                 f"{str(path)!r} is empty: not even a header. Fill it, or remove it."
@@ -218,12 +212,9 @@ def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"Values for an image must be real numbers, got {array.dtype}.")
     if array.ndim not in (1, 2) or array.shape[-1] != n_voxels:
-        hint = ""
-        if array.ndim == 2 and array.shape[0] == n_voxels:
-            hint = " It looks transposed: give values.T."
         raise InputError(
             f"The space has {n_voxels} voxels, but the values have shape "
-            f"{array.shape}. Give (n_voxels,) or (n_maps, n_voxels).{hint}"
+            f"{array.shape}. Give (n_voxels,) or (n_maps, n_voxels)."
         )
     if array.dtype.kind != "f" or array.dtype.itemsize > 8 or array.dtype == np.float16:
         array = array.astype(np.float32)
@@ -336,15 +327,24 @@ class VolumeSpace(ImageSpace):
                 f"{name!r} has {_times(shape[:3])} voxels, its mask "
                 f"{_times(self.mask.shape)}. {_RESAMPLE}"
             )
-        ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
-        corners = np.array(ends, dtype=float).reshape(4, -1)
-        shift = float(np.abs((image.affine - self.affine) @ corners).max())
+        shift = self.distance(shape[:3], image.affine)
         if not shift <= _AFFINE_TOLERANCE:
             raise StudyError(
                 f"{name!r} and its mask have the same shape but other affines: voxels "
                 f"lie up to {shift:.3g} mm apart. {_RESAMPLE}"
             )
         return image
+
+    def distance(self, shape: Sequence[int], affine: NDArray[Any]) -> float:
+        """Return how far, at most, voxels of another grid lie from those of this one.
+
+        In mm; infinitely far where the grids have other numbers of voxels.
+        """
+        if tuple(shape) != self.mask.shape:
+            return np.inf
+        ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
+        corners = np.array(ends, dtype=float).reshape(4, -1)
+        return float(np.abs((affine - self.affine) @ corners).max())
 
     def read(
         self, run: ImageLike, *, smoothing_fwhm: float | None = None
@@ -451,24 +451,20 @@ def common_space(
     spaces: Iterable[tuple[str, Any]], remedy: str = "Resample them to one grid first."
 ) -> VolumeSpace:
     """Return the voxels inside of all masks on one grid, given with their subjects."""
-    inside: Any = None
+    common: Any = None
     for id, space in spaces:
         if not isinstance(space, VolumeSpace):
             raise StudyError(
                 f"Subject {id!r} has no volume mask, so it is not known which of its "
                 "voxels the others have too."
             )
-        if inside is None:
-            inside, affine = space.mask, space.affine
-        same = space.mask.shape == inside.shape
-        if not same or not np.allclose(
-            space.affine, affine, rtol=0, atol=_AFFINE_TOLERANCE
-        ):
+        common = common or VolumeSpace.from_mask(space.mask, space.affine)
+        if not common.distance(space.mask.shape, space.affine) <= _AFFINE_TOLERANCE:
             raise StudyError(
-                f"Subject {id!r}: masks are on different grids ({inside.shape} and "
-                f"{space.mask.shape}). {remedy}"
+                f"Subject {id!r}: masks are on different grids ({space.mask.shape} and "
+                f"others). {remedy}"
             )
-        inside = inside & space.mask
-    if not inside.any():
+        common.mask &= space.mask
+    if not common.mask.any():
         raise StudyError("The subjects' masks have no voxel in common.")
-    return VolumeSpace.from_mask(inside, affine)
+    return VolumeSpace.from_mask(common.mask, common.affine)

@@ -13,7 +13,7 @@ from brainweave._core.html import study_html
 from brainweave._core.labels import sort_labels
 from brainweave._core.subjects import refuse_ambiguous_number
 from brainweave._core.validation import check_list_option, check_option, format_ids
-from brainweave.study.subject import Subject, fingerprint, is_missing
+from brainweave.study.subject import Subject, fingerprint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,58 +172,22 @@ class Study(Sequence[Subject]):
         """
         return self._with_subjects(function(subject) for subject in self.subjects)
 
-    def subset(
-        self,
-        subjects: Iterable[str | int] | None = None,
-        labels: Iterable[Any] | None = None,
-        runs: Iterable[Any] | None = None,
-        *,
-        drop_empty: bool = False,
-    ) -> "Study":
-        """Keep some subjects, categories and runs.
+    def subset(self, subjects: Iterable[str | int]) -> "Study":
+        """Keep some subjects; :meth:`map` and :meth:`Subject.select` choose samples.
 
         Parameters
         ----------
-        subjects : iterable of str or int, optional
+        subjects : iterable of str or int
             Ids in the order wanted, or positions, as ints; a number that is also the
             id of a subject at another position is refused.
-        labels : iterable, optional
-            Categories to keep; unlabelled samples go, unless ``None`` is among them.
-        runs : iterable, optional
-            Runs to keep.
-        drop_empty : bool, default=False
-            Leave out subjects that have none of these samples, instead of raising.
 
         Returns
         -------
         Study
-            Samples are views where possible; lazy sources stay lazy.
+            The subjects as they are.
         """
-        kept = list(self.subjects)
-        if subjects is not None:
-            keys = check_list_option("subjects", subjects, owner="subset")
-            kept = [self.subjects[self._position(key)] for key in keys]
-        for what, values, present in (
-            ("labels", labels, self.categories),
-            ("runs", runs, self.run_ids),
-        ):
-            if values is None:
-                continue
-            chosen = check_list_option(what, values, owner="subset")
-            unknown = [v for v in chosen if v is not None and v not in present]
-            if unknown:
-                raise StudyError(
-                    f"No subject has {what} {format_ids(unknown)}; the study has "
-                    f"{format_ids(present) or 'none'}."
-                )
-            kept = [_select(subject, what, chosen) for subject in kept]
-        empty = [subject.id for subject in kept if subject.n_samples == 0]
-        if empty and not drop_empty:
-            raise StudyError(
-                f"Subject {format_ids(empty)} has no sample with these labels and "
-                "runs. Choose others, or leave such subjects out with drop_empty=True."
-            )
-        return self._with_subjects(s for s in kept if s.n_samples > 0)
+        keys = check_list_option("subjects", subjects, owner="subset")
+        return self._with_subjects(self.subjects[self._position(key)] for key in keys)
 
     def split_halves(
         self, by: Literal["category", "run"] = "category"
@@ -369,14 +333,3 @@ def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
             extra_to_first = not extra_to_first
         first[rows[:half]] = True
     return first
-
-
-def _select(subject: Subject, what: str, values: list[Any]) -> Subject:
-    """Keep the samples whose entries are among the values; None is a missing one."""
-    entries = getattr(subject, what)
-    if entries is None:
-        entries = np.full(subject.n_samples, None, object)
-    mask = np.zeros(subject.n_samples, bool)
-    for value in values:
-        mask |= is_missing(entries) if value is None else entries == value
-    return subject.select(mask)

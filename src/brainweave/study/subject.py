@@ -411,42 +411,20 @@ def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
         return array.astype(np.int64)
     cleaned = as_label_list(array, owner)
-    if array.dtype.kind != "U":
-        cleaned = [None if v is None else _as_label(v, owner) for v in cleaned]
-    kinds = {type(value) for value in cleaned if value is not None}
-    if len(kinds) > 1:
-        raise InputError(
-            f"{owner} mix text and numbers. Make all of them strings or all of them "
-            "whole numbers."
-        )
-    if not kinds:
+    known = [value for value in cleaned if value is not None]
+    if not known:
         return None
+    if not all(isinstance(value, str) for value in known):
+        for value in known:  # bool is int
+            whole = isinstance(value, float) and value.is_integer()
+            if not (whole or isinstance(value, int)) or abs(value) > _LARGEST:
+                raise InputError(
+                    f"{owner} must be all strings or all whole numbers up to "
+                    f"{_LARGEST}, got {value!r}. Ratings and other measures are no "
+                    "labels: pass them to fit as y, with GDM(graph=neighbor_graph)."
+                )
+        cleaned = [None if value is None else int(value) for value in cleaned]
     return object_array(cleaned) if None in cleaned else np.array(cleaned)
-
-
-def _as_label(value: Any, owner: str) -> int | str:
-    """Return a label as text or as an int that is kept exactly."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, int | float):  # bool is int
-        raise TypeError(
-            f"{owner} are strings or whole numbers, got {type(value).__name__} "
-            f"{value!r}."
-        )
-    problem = ""
-    if isinstance(value, float) and not value.is_integer():
-        problem = (
-            f"got {value}. Ratings and other measures are no labels: pass them to fit "
-            "as y, with GDM(graph=neighbor_graph), or cut them into categories."
-        )
-    elif abs(value) > _LARGEST:
-        problem = (
-            f"got {int(value)}, which is larger than {_LARGEST}. Turn them into "
-            "strings."
-        )
-    if problem:
-        raise InputError(f"{owner} are strings or whole numbers, {problem}")
-    return int(value)
 
 
 def _check_samples(samples: Samples, name: str) -> Samples:

@@ -2,13 +2,11 @@
 
 import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
-from xml.parsers import expat
 
 import nibabel as nib
 import numpy as np
@@ -16,7 +14,6 @@ from nibabel.gifti.parse_gifti_fast import GiftiImageParser
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import StudyError
-from brainweave._core.validation import check_list_option
 from brainweave.basis.places import Part
 from brainweave.study.atlases import labels_of_grayordinates, labels_on_surface
 from brainweave.study.meshes import distance_graph, meshes_of, side_of
@@ -44,37 +41,93 @@ _PATCHES = "patches of fsaverage, about 14 mm across"
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
 
 
-class CiftiSpace(ImageSpace):
-    """The grayordinates of a CIFTI file, or those of some of its structures.
+class _Grayordinates(ImageSpace):
+    """What spaces of vertices, and perhaps of voxels beside them, share."""
+
+    #: Brain models of the voxels beside the vertices, and their columns.
+    _volume: tuple[Any, NDArray[np.intp]] | None = None
+
+    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+        """Return the columns, vertices and size of the mesh of each structure."""
+        raise NotImplementedError
+
+    def place_labels(self) -> tuple[str, list[str | None], str] | None:
+        """Return the place of each grayordinate, as far as its mesh or grid is known.
+
+        Vertices of fsaverage3 to 5 have patches: the neighbourhoods of the vertices of
+        fsaverage3. Voxels have supervoxels of 8 mm. Vertices of other meshes (fsLR)
+        have none: no sphere of theirs comes with nilearn.
+        """
+        names = np.full(self.n_voxels, None, dtype=object)
+        known = {}
+        for name, (columns, vertices, n) in self._structures().items():
+            patches = _patches(n)
+            if patches is not None:
+                names[columns] = [f"{side_of(name)}-{p}" for p in patches[vertices]]
+                known["fsaverage"] = _PATCHES
+        if self._volume is not None:
+            axis, columns = self._volume
+            voxels = axis.voxel[columns]
+            grid, cubes, what = supervoxels(voxels, axis.volume_shape, axis.affine)
+            names[columns] = cubes
+            known[grid] = what
+        if not known:
+            return None
+        return "; ".join(known), names.tolist(), " and ".join(known.values())
+
+    def voxel_labels(self) -> tuple[str, list[Any], str]:
+        """Return the structure and vertex, or the voxel, of each grayordinate."""
+        names = np.full(self.n_voxels, None, dtype=object)
+        structures = self._structures().items()
+        for name, (columns, vertices, _) in structures:
+            names[columns] = [f"{name}-{vertex}" for vertex in vertices]
+        frame = f"meshes of { {name: n for name, (_, _, n) in structures} } vertices"
+        if self._volume is not None:
+            axis, columns = self._volume
+            names[columns] = [str(voxel) for voxel in axis.voxel[columns].tolist()]
+            frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
+        return frame, names.tolist(), "grayordinates"
+
+    def parts(self, mesh: Any = "auto") -> list[Part]:
+        """Return the surfaces, and the volume, that grayordinates lie in."""
+        structures = self._structures()
+        meshes = meshes_of(mesh, {name: n for name, (_, _, n) in structures.items()})
+        found = []
+        for name, (columns, vertices, _) in structures.items():
+            at = meshes[name].coordinates[vertices]
+            graph = distance_graph(meshes[name])
+            found.append(Part(name, columns, at, vertices, graph))
+        if self._volume is not None:
+            axis, columns = self._volume
+            at = axis.voxel[columns] @ axis.affine[:3, :3].T + axis.affine[:3, 3]
+            found.append(Part("volume", columns, at))
+        return found
+
+
+class CiftiSpace(_Grayordinates):
+    """The grayordinates of a CIFTI file.
 
     Parameters
     ----------
     image : path or Cifti2Image
         A dtseries or dscalar with the brain models.
-    structures : iterable of str, optional
-        Structures to keep, such as ``"CIFTI_STRUCTURE_CORTEX_LEFT"`` or, shorter,
-        ``"cortex_left"``; all by default.
     """
 
     kind = "cifti"
 
-    def __init__(
-        self, image: ImageLike, *, structures: Iterable[str] | None = None
-    ) -> None:
-        self.file_axis = self.axis = _load_cifti(image)[1]
-        self.columns: Any = slice(None)
-        if structures is not None:
-            names = np.asarray(self.file_axis.name)
-            keep = np.zeros(len(names), bool)
-            for name in check_list_option("structures", structures, "CiftiSpace"):
-                here = np.isin(names, [name, f"CIFTI_STRUCTURE_{name.upper()}"])
-                if not here.any():
-                    known = ", ".join(sorted(set(names.tolist())))
-                    raise StudyError(f"There is no structure {name!r}; known: {known}.")
-                keep |= here
-            self.columns = np.flatnonzero(keep)
-            self.axis = self.file_axis[self.columns]
+    def __init__(self, image: ImageLike) -> None:
+        self.axis = _load_cifti(image)[1]
         self.n_voxels = len(self.axis)
+        inside = np.flatnonzero(self.axis.volume_mask)
+        self._volume = (self.axis, inside) if inside.size else None
+
+    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+        axis, found = self.axis, {}
+        for name, n in axis.nvertices.items():
+            columns = np.flatnonzero(np.asarray(axis.name) == name)
+            if columns.size:
+                found[name] = columns, axis.vertex[columns], n
+        return found
 
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run has the same brain models, reading its header only."""
@@ -85,10 +138,10 @@ class CiftiSpace(ImageSpace):
 
     def _load(self, run: ImageLike) -> Any:
         image, axis = _load_cifti(run)
-        if axis != self.file_axis:
+        if axis != self.axis:
             raise StudyError(
                 f"{image_name(run)!r} has other brain models ({len(axis)} "
-                f"grayordinates) than the first file ({len(self.file_axis)}). Give "
+                f"grayordinates) than the first file ({self.n_voxels}). Give "
                 "each subject runs in one and the same CIFTI space."
             )
         return image
@@ -100,8 +153,7 @@ class CiftiSpace(ImageSpace):
         self._refuse_smoothing(smoothing_fwhm)
         image = self._load(run)
         with reading(run):
-            values = np.asarray(image.dataobj)
-        return np.ascontiguousarray(values[:, self.columns])
+            return np.ascontiguousarray(image.dataobj)
 
     def to_image(self, values: ArrayLike) -> Any:
         """Make a CIFTI dscalar image with a row per map."""
@@ -112,68 +164,9 @@ class CiftiSpace(ImageSpace):
         image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
         return image
 
-    def place_labels(self) -> tuple[str, list[str | None], str] | None:
-        """Return the place of each grayordinate, as far as its mesh or grid is known.
-
-        Vertices of fsaverage have patches; voxels have supervoxels of 8 mm. Vertices of
-        other meshes (fsLR) have none: no sphere of theirs comes with nilearn.
-        """
-        axis = self.axis
-        names = np.full(self.n_voxels, None, dtype=object)
-        frame, kinds = [], []
-        for structure, n_vertices in sorted(axis.nvertices.items()):
-            patches = _patches(n_vertices)
-            here = np.asarray(axis.name) == structure
-            if patches is not None and here.any():
-                side = side_of(structure)
-                names[here] = [f"{side}-{p}" for p in patches[axis.vertex[here]]]
-                frame.append(f"{side}: fsaverage")
-                kinds.append(_PATCHES)
-        in_volume = np.asarray(axis.volume_mask)
-        if in_volume.any():
-            grid, cubes, what = supervoxels(
-                axis.voxel[in_volume], axis.volume_shape, axis.affine
-            )
-            names[in_volume] = cubes
-            frame.append(grid)
-            kinds.append(what)
-        if not frame:
-            return None
-        return "; ".join(frame), names.tolist(), " and ".join(dict.fromkeys(kinds))
-
-    def voxel_labels(self) -> tuple[str, list[Any], str]:
-        """Return the structure and vertex, or voxel, of each grayordinate."""
-        axis = self.axis
-        names = [
-            f"{name}-{vertex if vertex >= 0 else tuple(voxel)}"
-            for name, vertex, voxel in zip(
-                axis.name, axis.vertex.tolist(), axis.voxel.tolist(), strict=True
-            )
-        ]
-        frame = f"meshes of {axis.nvertices} vertices"
-        if np.any(axis.volume_mask):
-            frame += f", {grid_frame(axis.volume_shape, axis.affine)[0]}"
-        return frame, names, "grayordinates"
-
     def labels_of(self, atlas: Any) -> NDArray[Any]:
         """Return the parcel of each grayordinate in an atlas; None for none."""
         return labels_of_grayordinates(atlas, self.axis)
-
-    def parts(self, mesh: Any = "auto") -> list[Part]:
-        """Return the surfaces and the volume that grayordinates lie in."""
-        axis = self.axis
-        here = {name: np.flatnonzero(axis.name == name) for name in axis.nvertices}
-        of_part = {
-            name: (columns, axis.vertex[columns])
-            for name, columns in here.items()
-            if columns.size
-        }
-        found = _surface_parts(of_part, axis.nvertices, mesh)
-        inside = np.flatnonzero(axis.volume_mask)
-        if inside.size:
-            at = axis.voxel[inside] @ axis.affine[:3, :3].T + axis.affine[:3, 3]
-            found.append(Part("volume", inside, at))
-        return found
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
@@ -206,7 +199,7 @@ def _load_cifti(image: ImageLike) -> tuple[Any, Any]:
     return loaded, axes[1]
 
 
-class SurfaceSpace(ImageSpace):
+class SurfaceSpace(_Grayordinates):
     """The vertices of one surface, or of several stacked.
 
     Parameters
@@ -251,9 +244,8 @@ class SurfaceSpace(ImageSpace):
         counts = {name: _gifti_header(i).n_vertices for name, i in images.items()}
         masks: dict[str, Any] = dict(counts)
         if mask is not None:
-            masks = {
-                name: _read_gifti(i)[0] > 0 for name, i in _by_structure(mask).items()
-            }
+            parts = _by_structure(mask).items()
+            masks = {name: _read_gifti(image)[0] > 0 for name, image in parts}
             found = {name: len(inside) for name, inside in masks.items()}
             if list(found.items()) != list(counts.items()):
                 raise StudyError(
@@ -266,7 +258,7 @@ class SurfaceSpace(ImageSpace):
 
     def header(self, run: SurfaceRun) -> RunHeader:
         """Check vertex counts and count samples without decoding the data."""
-        lengths = {}
+        lengths = []
         for name, image in self._images_of(run).items():
             header = _gifti_header(image)
             if header.n_vertices != len(self.masks[name]):
@@ -275,14 +267,13 @@ class SurfaceSpace(ImageSpace):
                     f"{len(self.masks[name])} are expected for {name}. Give surfaces "
                     "of one and the same mesh."
                 )
-            lengths[image_name(image)] = header.n_samples
-        if len(set(lengths.values())) > 1:
+            lengths.append(header.n_samples)
+        if len(set(lengths)) > 1:
             raise StudyError(
-                "The hemispheres of a run differ in samples: "
-                + ", ".join(f"{name!r} has {n}" for name, n in lengths.items())
-                + ". Give files of the same run."
+                f"The hemispheres of {image_name(run)!r} differ in samples: {lengths}. "
+                "Give files of the same run."
             )
-        return RunHeader(next(iter(lengths.values())))
+        return RunHeader(lengths[0])
 
     def read(
         self, run: SurfaceRun, *, smoothing_fwhm: float | None = None
@@ -297,11 +288,8 @@ class SurfaceSpace(ImageSpace):
 
     def _images_of(self, run: SurfaceRun) -> dict[str, ImageLike]:
         parts = _by_structure(run)
-        if (
-            len(self.masks) == 1
-            and len(parts) == 1
-            and "surface" in {*parts, *self.masks}
-        ):
+        one_each = len(self.masks) == len(parts) == 1
+        if one_each and "surface" in {*parts, *self.masks}:
             return dict.fromkeys(self.masks, *parts.values())  # of an unknown structure
         if set(parts) != set(self.masks):
             raise StudyError(
@@ -334,45 +322,21 @@ class SurfaceSpace(ImageSpace):
             return SurfaceImage(self.mesh, parts)
         return next(iter(images.values())) if len(images) == 1 else images
 
-    @property
-    def _sizes(self) -> dict[str, int]:
-        return {name: len(mask) for name, mask in self.masks.items()}
-
-    def place_labels(self) -> tuple[str, list[str | None], str] | None:
-        """Return the patch of each vertex on fsaverage's spheres, else None.
-
-        Patches are the neighbourhoods of the 642 vertices of fsaverage3, of which the
-        finer meshes of fsaverage begin. fsaverage5 and fsaverage4 are known, by their
-        numbers of vertices: nilearn brings the sphere.
-        """
-        names: list[str | None] = []
-        for structure, mask in self.masks.items():
-            patches = _patches(len(mask))
-            if patches is None:
-                return None
-            side = side_of(structure)
-            names += [f"{side}-{patch}" for patch in patches[mask]]
-        return "fsaverage", names, _PATCHES
-
-    def voxel_labels(self) -> tuple[str, list[Any], str]:
-        """Return the structure and number of each vertex."""
-        masks = self.masks.items()
-        names = [f"{name}-{v}" for name, mask in masks for v in np.flatnonzero(mask)]
-        return f"meshes of {self._sizes} vertices", names, "vertices of one mesh"
+    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+        start, found = 0, {}
+        for name, mask in self.masks.items():
+            vertices = np.flatnonzero(mask)
+            stop = start + vertices.size
+            if vertices.size:
+                found[name] = np.arange(start, stop), vertices, len(mask)
+            start = stop
+        return found
 
     def labels_of(self, atlas: Any) -> NDArray[Any]:
         """Return the parcel of each vertex in an atlas; None for none."""
-        whole = labels_on_surface(atlas, self._sizes)
+        sizes = {name: len(mask) for name, mask in self.masks.items()}
+        whole = labels_on_surface(atlas, sizes)
         return np.concatenate([whole[name][mask] for name, mask in self.masks.items()])
-
-    def parts(self, mesh: Any = "auto") -> list[Part]:
-        """Return the surfaces that vertices lie on."""
-        start, of_part = 0, {}
-        for name, mask in self.masks.items():
-            vertices = np.flatnonzero(mask)
-            of_part[name] = np.arange(start, start + vertices.size), vertices
-            start += vertices.size
-        return _surface_parts(of_part, self._sizes, mesh)
 
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""
@@ -398,20 +362,6 @@ class SurfaceSpace(ImageSpace):
     def __repr__(self) -> str:
         parts = ", ".join(f"{n}: {int(m.sum())}" for n, m in self.masks.items())
         return f"SurfaceSpace({parts} vertices)"
-
-
-def _surface_parts(
-    of_part: Mapping[str, Any], sizes: Mapping[str, int], mesh: Any
-) -> list[Part]:
-    """Return parts with the positions of their vertices, and paths between these."""
-    meshes = meshes_of(mesh, {name: sizes[name] for name in of_part})
-    return [
-        Part(
-            *(name, columns, meshes[name].coordinates[vertices], vertices),
-            distance_graph(meshes[name]),
-        )
-        for name, (columns, vertices) in of_part.items()
-    ]
 
 
 @cache
@@ -450,27 +400,26 @@ def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
     whole = any(isinstance(i, Mapping) or hasattr(i, "mesh") for i in images)
     if len(images) < 2 or whole:
         return list(images)
-    names = [Path(image_name(image)).name for image in images]
-    found = [re.search("hemi-([LR])", name) for name in names]
-    sides = {
-        _SIDES[mark[1]] if mark else _gifti_header(image).structure
-        for mark, image in zip(found, images, strict=True)
-    }
-    named_runs = all(re.search("(run|ses)-", name) for name in names)
-    if len(sides) == 1 and ("" not in sides or named_runs):
+    sides, stems = [], []
+    for image in images:
+        name, inside = Path(image_name(image)).name, _gifti_header(image).structure
+        mark = re.search("hemi-([LR])", name)
+        sides.append(_SIDES[mark[1]] if mark else inside)
+        stems.append(name.replace(mark[0], "") if mark else name)
+        if inside not in ("", sides[-1]):
+            raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")
+    named_runs = all(re.search("(run|ses)-", stem) for stem in stems)
+    if len(set(sides)) == 1 and (sides[0] or named_runs):
         return list(images)
     pairs: dict[str, dict[str, ImageLike]] = {}
-    for image, name, mark in zip(images, names, found, strict=True):
-        inside = _gifti_header(image).structure
-        if mark is not None and inside not in ("", _SIDES[mark[1]]):
-            raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")
-        if mark is not None:
-            pairs.setdefault(name.replace(mark[0], ""), {})[_SIDES[mark[1]]] = image
-    if 2 * len(pairs) != len(images) or any(len(pair) < 2 for pair in pairs.values()):
+    for image, side, stem in zip(images, sides, stems, strict=True):
+        pairs.setdefault(stem, {})[side] = image
+    complete = all(set(pair) == set(_NILEARN) for pair in pairs.values())
+    if 2 * len(pairs) != len(images) or not complete:
         raise StudyError(
-            f"Which of these files are hemispheres of one run is not clear: "
-            f"{', '.join(map(repr, names))}. Give each run as "
-            '{"CortexLeft": left, "CortexRight": right}.'
+            "Which of these files are hemispheres of one run is not clear: "
+            f"{', '.join(Path(image_name(image)).name for image in images)}. Give each "
+            'run as {"CortexLeft": left, "CortexRight": right}.'
         )
     return [dict(sorted(pair.items())) for pair in pairs.values()]
 
@@ -487,7 +436,7 @@ def _read_gifti(image: ImageLike) -> NDArray[Any]:
     """Read a functional GIfTI into samples x vertices."""
     if isinstance(image, np.ndarray):  # of a SurfaceImage: vertices x samples
         return np.atleast_2d(image.T)
-    with _reading_xml(image):
+    with reading(image):
         arrays = [array.data for array in load_image(image, nib.GiftiImage).darrays]
     if len(arrays) == 1 and arrays[0].ndim == 2:
         return np.asarray(arrays[0]).T  # one array of vertices x samples
@@ -508,7 +457,7 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
     if isinstance(image, str | PathLike):
         opener = gzip.open if str(image).endswith(".gz") else open
         parser = _HeaderParser()
-        with _reading_xml(image), opener(image, "rb") as file:
+        with reading(image), opener(image, "rb") as file:
             parser.parse(fptr=file)
         arrays, meta = parser.img.darrays, parser.img.meta
         shapes = [tuple(array.dims) for array in arrays]
@@ -537,15 +486,3 @@ class _HeaderParser(GiftiImageParser):
             self._char_blocks = None
         else:
             super().flush_chardata()
-
-
-@contextmanager
-def _reading_xml(image: ImageLike) -> Iterator[None]:
-    with reading(image):
-        try:
-            yield
-        except (expat.ExpatError, KeyError) as error:
-            raise StudyError(
-                f"{image_name(image)!r} is not a complete GIfTI file ({error}). It may "
-                "be cut off: get the file again."
-            ) from error

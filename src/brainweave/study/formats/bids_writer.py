@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
 from brainweave._core.version import __version__
-from brainweave.study.simulation import Brain, Simulation
+from brainweave.study.simulation import Brain, SimulatedStudy, Simulation
 
 #: Folder of the derivatives in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
 
 
 def write_bids(
-    study: Any,
+    study: SimulatedStudy,
     folder: str | PathLike[str],
     *,
     task: str = "objects",
@@ -31,6 +31,8 @@ def write_bids(
 ) -> Path:
     """Write a simulated study as a BIDS dataset; see ``SimulatedStudy.to_bids``."""
     target = Path(folder)
+    if study.simulation is None:
+        raise TypeError("Only studies of simulate_study can be written as BIDS.")
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
@@ -73,7 +75,7 @@ class _Writer:
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
-                    nuisance = simulation.signals(subject, run).nuisance
+                    nuisance = simulation.signals(subject, run)[2]
                     lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
                     tr = simulation.design.tr
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)

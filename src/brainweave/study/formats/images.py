@@ -114,7 +114,6 @@ def load_nifti(
 def load_cifti(
     files: Mapping[str, Any],
     *,
-    structures: Sequence[str] | str | None = None,
     cleaning: Cleaning | None = None,
     **options: Any,
 ) -> Study:
@@ -124,8 +123,6 @@ def load_cifti(
     ----------
     files : mapping of str to path, image, Run, or a list of these
         Per subject id, its runs in order.
-    structures : sequence of str, optional
-        Structures to keep, such as ``"cortex_left"``; all by default.
     cleaning, **options : various
         As in :func:`load_nifti`: labels, stimuli, films, t_r, name; no
         smoothing.
@@ -141,16 +138,14 @@ def load_cifti(
     >>> values = np.random.default_rng(0).normal(size=(6, 20)).astype("float32")
     >>> cortex = BrainModelAxis.from_mask(np.ones(20, bool), name="cortex_left")
     >>> run = Cifti2Image(values, (SeriesAxis(start=0, step=2, size=6), cortex))
-    >>> study = load_cifti({"01": run, "02": run}, structures="cortex_left")
+    >>> study = load_cifti({"01": run, "02": run})
     >>> study[0]
     Subject('01': 6 samples x 20 voxels, 1 runs)
     """
-    chosen = [structures] if isinstance(structures, str) else structures
-    kept = "all grayordinates" if chosen is None else ", ".join(map(str, chosen))
     return _make_study(
-        {"source": "cifti", "mask": kept},
+        {"source": "cifti", "mask": "all grayordinates"},
         files,
-        lambda _, images: CiftiSpace(images[0], structures=structures),
+        lambda _, images: CiftiSpace(images[0]),
         cleaning=cleaning,
         **options,
     )
