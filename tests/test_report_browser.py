@@ -69,7 +69,7 @@ def report(tmp_path_factory):
 def brain_report(tmp_path_factory):
     study, model = brains(n_subjects=3)
     path = tmp_path_factory.mktemp("browser") / "brains.html"
-    return write_report(path, study=study, model=model, n_map_subjects=3)
+    return write_report(path, study=study, model=model)
 
 
 @pytest.fixture(scope="module")
