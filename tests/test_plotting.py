@@ -241,7 +241,7 @@ def test_feature_maps_are_drawn_on_fsaverage5():
 def test_both_hemispheres_are_drawn_under_one_title():
     space = SurfaceSpace({"CortexLeft": 10242, "CortexRight": 10242})
     figure = draw_brain(space, title="feature 1", colorbar=False)
-    assert len(figure.axes) == 2
+    assert len(figure.axes) == 4  # from outside and inside
     assert figure.get_suptitle() == "feature 1"
 
 

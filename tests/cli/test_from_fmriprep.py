@@ -40,7 +40,6 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
         "mask: voxels in the brain masks of all runs of each subject",
         "missing runs: sub-03: 2",
         "labels: column trial_type; events left out: button_press (132)",
-        "sub-03: face 48, house 48, shoe 48",
     ):
         assert line in out
     shown, _ = call("info", "STUDY")

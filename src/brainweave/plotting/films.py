@@ -78,8 +78,8 @@ def _need_timeline(study: Any) -> Timeline:
     found = study if isinstance(study, Timeline) else read_timeline(study)
     if found is None:
         raise InputError(
-            "The samples have no stimulus ids, so nothing tells who saw what when. "
-            "Give the study its films: brainweave.study.film_clock(study, films)."
+            "The samples have no stimulus ids, so nothing tells who saw what when: see "
+            "brainweave.study.film_clock."
         )
     return found
 

@@ -1,6 +1,7 @@
 """Figures of what an aligner learned: the shared space and maps of the brain."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,7 +171,7 @@ def _hemispheres(image: Any, space: Any) -> dict[str, Any]:
 def _plot_surfaces(
     sides: dict[str, Any], limit: float | None, colorbar: bool, *, cmap: str, title: Any
 ) -> Any:
-    """Plot inflated hemispheres of fsaverage or fsLR-32k side by side."""
+    """Plot inflated hemispheres of fsaverage or fsLR-32k from outside and inside."""
     import matplotlib.pyplot as plt
     from nilearn import datasets, plotting
 
@@ -185,23 +186,24 @@ def _plot_surfaces(
         )
     # fsaverage5 and coarser meshes, its first vertices, have folds that nilearn holds
     depth = datasets.load_fsaverage_data("fsaverage5", data_type="sulcal").data.parts
-    figure = plt.figure(figsize=(3.3 * len(sides), 2.5))
+    figure = plt.figure(figsize=(3.3 * len(sides), 5.0))
     limit = limit or max(map(_largest, sides.values()))
-    for number, structure in enumerate(sorted(sides), start=1):
+    panels = list(product(("lateral", "medial"), sorted(sides)))
+    for number, (view, structure) in enumerate(panels, start=1):
         n, side = sizes[structure], side_of(structure)
         hemi = "right" if side == "R" else "left"
         plotting.plot_surf_stat_map(
             tuple(named_mesh(names[n], side, "inflated")),
             sides[structure],
             hemi=hemi,
-            view="lateral",
+            view=view,
             bg_map=depth[hemi][:n] if n <= NAMED["fsaverage5"] else None,
-            axes=figure.add_subplot(1, len(sides), number, projection="3d"),
+            axes=figure.add_subplot(2, len(sides), number, projection="3d"),
             figure=figure,
             vmax=limit,
             threshold=1e-6 * limit,  # where there is nothing, folds are seen
             cmap=cmap,
-            colorbar=colorbar and number == len(sides),
+            colorbar=colorbar and number == len(panels),
         )
     figure.subplots_adjust(0, 0, 0.85, 0.95, wspace=0, hspace=0)
     if title:

@@ -123,8 +123,6 @@ BASELINES = ("noalignment", "withoutalignment", "none")
 ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
 MAX_NAMES = 30  # categories up to which rows and columns are named
-
-
 # what a score is called, and how it is written
 SCORES = {
     "accuracy": "accuracy",

@@ -119,8 +119,8 @@ class Element:
         if figure is not None and not isinstance(figure, Markup):
             figure = figure_svg(figure, kind, texts["label"].format(**values))
         title, below = (texts.get(n, "").format(**values) for n in ("title", "caption"))
-        wide = options.pop("wide", texts.get("wide", False))
-        return cls(kind, title, below, wide, figure, **options)
+        wide = {"wide": texts.get("wide", False), **options}
+        return cls(kind, title, below, figure=figure, **wide)
 
 
 @dataclass(frozen=True)

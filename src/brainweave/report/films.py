@@ -29,14 +29,12 @@ def coverage(inputs: Inputs, film: Timeline) -> Element:
     """Draw who saw which part of the films."""
     seen, n = film.seen, film.films.size
     everyone = int(seen.all(axis=0).sum())
+    rows = [[film.name(t), *map(int, seen[:, t])] for t in range(n)]
     return Element.make(
         "coverage",
         {"n": n, "all": everyone, "share": percent(everyone / n)},
         figure=drawn.plot_coverage(film, names=inputs.names),
-        data=Table(
-            ["time", *inputs.names],
-            [[film.name(t), *map(int, seen[:, t])] for t in range(n)],
-        ),
+        data=Table(["time", *inputs.names], rows),
     )
 
 
