@@ -84,9 +84,9 @@ plot_accuracy(
 # --------------------------
 # Every shared feature has a pattern in every brain: the voxel activity associated with
 # the feature.
-from brainweave.plotting import plot_feature_map
+from brainweave.plotting import plot_brain
 
-plot_feature_map(gdm.maps_[0], component=0, title="shared feature 0, first subject")
+plot_brain(gdm.maps_[0].to_image(0), title="shared feature 0, first subject")
 
 # %%
 # Save the model to one file, without pickle. New subjects can join a loaded model.

@@ -122,7 +122,7 @@ print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 # %%
 # The same from the shell, if ``story.save("story")`` wrote the study::
 #
-#     brainweave compare story -o results --method gdm,rha,srm,none --leave-out 9 \
+#     brainweave compare story -o results --method gdm,srm,none --param leave_out=9 \
 #         --n-components 30
 #     brainweave fit story --n-components 30
 #     brainweave report story.html --study story --model model.safetensors \

@@ -67,7 +67,7 @@ shell("brainweave info film")
 # ``--measure isc`` or ``reconstruction`` score other things. The column ``aligned_on``
 # tells how many samples each method could align with.
 shell(
-    "brainweave compare film -o results --method gdm,rha,srm,none --n-components 8 "
+    "brainweave compare film -o results --method gdm,srm,none --n-components 8 "
     "--protocol held-out"
 )
 

@@ -93,7 +93,7 @@ def plot_curve_panels(
     width = 2.6 * columns + 0.4 if columns > 1 else 4.6
     figure = Figure(figsize=(width, 2.4 * rows + 0.7), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    axes = [style.tidy_ticks(ax) for ax in grid.ravel()]
+    axes = [style.new_axes(ax, 0, 0) for ax in grid.ravel()]
     curves = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     colors = dict(zip(curves, style.palette(len(curves)), strict=True))

@@ -336,7 +336,7 @@ def test_a_full_disk_leaves_what_was_there(server, study, small_disk, kind):
     if kind == "study":
         target, old = disk / "st", small_study(1)
         old.save(target)
-        command = ("convert", study, target, "-q", "--overwrite")
+        command = ("convert", study, disk / "other", "-q")
     else:
         target = disk / ("m.safetensors" if kind == "model" else "r.html")
         make = {

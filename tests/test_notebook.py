@@ -13,7 +13,7 @@ DRAWN = [
     "plot_sequences(study)",
     "plot_shared_space(shared, [subject.labels for subject in other])",
     "plot_accuracy(result)",
-    "plot_feature_map(gdm.maps_[0], 0)",
+    "plot_brain(gdm.maps_[0].to_image(0))",
 ]
 PROGRESS = "between_subject_classification(GDM(2), study, progress=True).mean"
 

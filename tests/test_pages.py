@@ -74,7 +74,7 @@ def folder(tmp_path_factory):
         n_subjects=3,
         design="movie",
         n_voxels=60,
-        n_samples=240,
+        n_samples=150,
         n_runs=3,
         random_state=0,
     )

@@ -16,8 +16,8 @@ from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
     palette,
     plot_accuracy,
+    plot_brain,
     plot_confusion,
-    plot_feature_map,
     plot_sequences,
     plot_shared_space,
 )
@@ -74,14 +74,14 @@ def test_palette_gives_distinct_colours(n):
 
 
 def test_sequences_show_each_sample_in_the_colour_of_its_label():
-    ax = plot_sequences([["a", "b", None], ["b"]], names=["x", "y"])
+    ax = plot_sequences([["a", "b", None], ["b"]])
     image = ax.images[0].get_array()
     blue, orange = palette(2)
     assert [to_hex(c) for c in image[0]] == [blue, orange, UNLABELLED]
     assert to_hex(image[1, 0]) == orange
     assert_allclose(image[1, 1:], 0, atol=0)  # after the last sample: nothing
     names = [t.get_text() for t in ax.get_yticklabels()]
-    assert names == ["x", "y"]
+    assert names == ["subject 0", "subject 1"]
     legend = [t.get_text() for t in ax.get_legend().get_texts()]
     assert legend == ["a", "b", "unlabelled"]
 
@@ -133,32 +133,28 @@ def test_confusion_shows_shares_of_rows():
     image = ax.images[0].get_array()
     assert_allclose(image, [[0.75, 0.25], [0, 0]], rtol=1e-12)
     assert [t.get_text() for t in ax.texts] == ["75", "25"]
-    assert ax.get_title(loc="left") == "GDM, joint"
 
 
-@pytest.mark.parametrize("color_by", ["label", "subject"])
-def test_shared_space_draws_every_sample_once(color_by):
+def test_shared_space_draws_every_sample_once():
     rng = np.random.default_rng(1)
     shared = [rng.normal(size=(n, 3)) for n in (5, 4)]
     labels = [["a", "b", None, "a", "b"], list("abab")]
-    ax = plot_shared_space(shared, labels, components=(2, 0), color_by=color_by)
+    ax = plot_shared_space(shared, labels, components=(2, 0))
     drawn = np.concatenate([c.get_offsets() for c in ax.collections])
     expected = np.concatenate(shared)[:, [2, 0]]
     order = np.lexsort(drawn.T), np.lexsort(expected.T)
     assert_allclose(drawn[order[0]], expected[order[1]], rtol=1e-12)
-    groups = 3 if color_by == "label" else 2
-    assert len(ax.collections) == groups
+    assert len(ax.collections) == 3
 
 
 def test_names_from_data_are_drawn_as_they_are():
     result = FakeResult(np.array([0.5]), method="$x^2", categories=AWKWARD)
     result.confusion = np.eye(4)
     figures = [
-        plot_sequences([AWKWARD], names=["$y"]),
+        plot_sequences([AWKWARD]),
         plot_confusion(result),
         plot_accuracy(result),
         plot_shared_space([np.eye(4)], [AWKWARD]),
-        plot_shared_space([np.eye(4)], [AWKWARD], color_by="subject"),
     ]
     for ax in figures:
         draw(ax.figure)
@@ -179,24 +175,18 @@ def test_figures_do_not_follow_or_change_the_users_style():
     ("call", "error", "text"),
     [
         (lambda: plot_sequences([]), InputError, "no subjects given"),
-        (lambda: plot_sequences([["a"]], names="xy"), InputError, "2 names for 1"),
         (lambda: plot_accuracy([]), InputError, "no results given"),
-        (lambda: plot_accuracy([3]), TypeError, "without 'scores'"),
-        (lambda: plot_accuracy(FakeResult([])), InputError, "'GDM' has no folds"),
+        (lambda: plot_accuracy([3]), InputError, "has no scores"),
+        (lambda: plot_accuracy(FakeResult([])), InputError, "'GDM' has no scores"),
         (
             lambda: plot_shared_space([np.eye(2)], [["a"]]),
             InputError,
-            r"labels of \[1\] samples do not fit features of \[2\]",
+            "one label per sample",
         ),
         (
             lambda: plot_shared_space([np.eye(2)], [["a", "b"]], components=(0, 2)),
             IndexError,
             "out of bounds",
-        ),
-        (
-            lambda: plot_shared_space([np.eye(2)], [["a", "b"]], color_by="run"),
-            InputError,
-            "'label' or 'subject'",
         ),
     ],
 )
@@ -209,14 +199,9 @@ def test_clean_text_leaves_what_xml_can_hold():
     assert clean_text("a\x00\ud800\n\u2028b") == "a    b"
 
 
-class _FakeMap:
-    """A map with one feature on a given space."""
-
-    def __init__(self, space):
-        self.space = space
-
-    def to_image(self, component, *, what="patterns"):
-        return self.space.to_image(np.arange(1.0, self.space.n_voxels + 1))
+def draw_brain(space, **options):
+    image = space.to_image(np.arange(1.0, space.n_voxels + 1))
+    return plot_brain(image, space, **options)
 
 
 def _volume_space(affine):
@@ -235,7 +220,7 @@ def test_volumes_within_the_template_are_drawn_as_glass_brains():
 @pytest.mark.parametrize("size", [9.0, 90.0])
 def test_feature_maps_are_drawn_from_volumes(size):
     space = _volume_space(np.diag([size, size, size, 1]))
-    figure = plot_feature_map(_FakeMap(space), title="feature 1")
+    figure = draw_brain(space, title="feature 1")
     assert len(figure.axes) >= 3  # three views
 
 
@@ -244,19 +229,19 @@ def test_feature_maps_on_another_surface_name_the_way_out():
     with pytest.raises(
         InputError, match=r"12} vertices: no mesh of that size.*surface viewer"
     ):
-        plot_feature_map(_FakeMap(space))
+        draw_brain(space)
 
 
 def test_feature_maps_are_drawn_on_fsaverage5():
     space = SurfaceSpace({"CortexLeft": 10242})
-    figure = plot_feature_map(_FakeMap(space))
+    figure = draw_brain(space)
     assert figure.axes
 
 
 def test_both_hemispheres_are_drawn_under_one_title():
     space = SurfaceSpace({"CortexLeft": 10242, "CortexRight": 10242})
-    figure = plot_feature_map(_FakeMap(space), title="feature 1", colorbar=False)
-    assert len(figure.axes) == 2
+    figure = draw_brain(space, title="feature 1", colorbar=False)
+    assert len(figure.axes) == 4  # from outside and inside
     assert figure.get_suptitle() == "feature 1"
 
 
@@ -279,7 +264,7 @@ def test_too_many_names_leave_no_room_for_a_legend(fitted):
     assert ax.get_legend() is None
     ax = plot_shared_space([np.zeros((25, 2))], labels)
     assert ax.get_legend() is None
-    with pytest.raises(InputError, match=r"\[25\] samples do not fit .* of \[25, 25\]"):
+    with pytest.raises(InputError, match="one label per sample"):
         plot_shared_space([np.zeros((25, 2))] * 2, labels)
 
 

@@ -69,7 +69,7 @@ def report(tmp_path_factory):
 def brain_report(tmp_path_factory):
     study, model = brains(n_subjects=3)
     path = tmp_path_factory.mktemp("browser") / "brains.html"
-    return write_report(path, study=study, model=model, n_map_subjects=3)
+    return write_report(path, study=study, model=model)
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_numbers_are_downloaded(visit):
     download = waiting.value
     assert download.suggested_filename == "accuracy.csv"
     with open(download.path(), encoding="utf-8") as file:
-        assert file.readline().startswith("method,protocol,half,fold")
+        assert file.readline().startswith("method,protocol,half,test")
     assert one.console == []
 
 
@@ -303,9 +303,9 @@ def test_the_reader_chooses_the_brain(visit, brain_report):
     seen = one.page.locator(".map:visible")
     assert seen.locator("h4").all_inner_texts() == ["Shared feature 0, subject 01"]
     one.page.locator('select[data-map="feature"]').select_option("1")
-    one.page.locator('select[data-map="subject"]').select_option("2")
+    one.page.locator('select[data-map="subject"]').select_option("1")
     assert [t[:28] for t in seen.locator("h4").all_inner_texts()] == [
-        "Shared feature 1, subject 03"
+        "Shared feature 1, subject 02"
     ]
     assert seen.locator("img").count() == 1
     assert one.page.locator(".scale:visible").count() == 1
@@ -314,7 +314,7 @@ def test_the_reader_chooses_the_brain(visit, brain_report):
 
 def test_brains_are_all_seen_without_scripts(visit, brain_report):
     one = visit(brain_report, java_script_enabled=False)
-    assert one.page.locator(".map:visible").count() == 6
+    assert one.page.locator(".map:visible").count() == 4
 
 
 def test_brains_have_no_white_box_in_the_dark(visit, brain_report):

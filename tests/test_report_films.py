@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import brainweave as bw
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_accuracy, plot_coverage, plot_time_courses
-from brainweave.plotting.films import find_segments, read_timeline
+from brainweave.plotting.films import read_timeline
 from brainweave.report import write_report
 from brainweave.report.films import _correlations
 from brainweave.study import Study, Subject
@@ -68,7 +68,6 @@ def test_the_chapters_are_those_of_a_film(page):
         "Shared time courses",
         "Inter-subject correlation",
         "Where in the film people are alike",
-        "Which parts of the film are taken for which",
     ):
         assert f"<h3>{title}</h3>" in html
     shown = re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.S)
@@ -144,32 +143,6 @@ def test_features_that_may_have_aligned_show_no_likeness(tmp_path):
     assert "Where in the film" not in html
 
 
-def test_segments_are_found_where_they_were_seen(rng):
-    """As the plain way finds them: the highest correlation, pair by pair."""
-    study = film(names=("one", "two"))
-    line = read_timeline(study)
-    shared = [rng.normal(size=(len(rows), 2)) for rows in SEEN]
-    got = find_segments(shared, line, window=8)
-    assert got.starts.tolist() == [*range(0, 40, 8), *range(40, 80, 8)]
-    laid = np.array(line.lay(shared))
-    for i, own in enumerate(laid):
-        others = np.nanmean(np.delete(laid, i, axis=0), axis=0)
-        for a, s in enumerate(got.starts):
-            x = own[s : s + 8].ravel()
-            scores = []
-            for t in got.starts:
-                y = others[t : t + 8].ravel()
-                both = ~np.isnan(x + y)
-                enough = both.sum() >= 8
-                scores.append(np.corrcoef(x[both], y[both])[0, 1] if enough else -9)
-            want = int(np.argmax(scores)) if scores[a] > -9 else -1
-            assert got.found[i, a] == want
-    counts, first = got.confusion(5)
-    assert counts.shape == (5, 5)
-    assert counts.sum() == (got.found >= 0).sum()
-    assert first.tolist() == [0, 2, 4, 6, 8]
-
-
 def test_long_and_many_films_keep_their_axes_readable():
     for study in (
         film(),
@@ -186,7 +159,7 @@ def test_long_and_many_films_keep_their_axes_readable():
 def test_rows_are_time_where_no_ids_are_known():
     X = [Subject(i, np.eye(30, 4)) for i in "ab"]
     ax = plot_coverage(Study(X))
-    assert ax.get_xlabel() == "sample of the film"
+    assert ax.get_xlabel() == "sample"
     labelled = Study([Subject(i, np.eye(2, 4), labels=["a", "b"]) for i in "ab"])
     with pytest.raises(InputError, match="nothing tells who saw what when"):
         plot_coverage(labelled)

@@ -63,7 +63,8 @@ def study(tmp_path_factory):
         n_runs=2,
         settings=SimulationSettings(n_nuisance=20),
     ).save(folder / "simulated")
-    execute("convert", folder / "simulated", folder / "study", "-q")
+    words = ("convert", folder / "simulated", folder / "study", "-q")
+    assert run_in_process([str(word) for word in words]) == 0
     return folder / "study"
 
 
@@ -72,5 +73,5 @@ def model(study):
     """A model of that study."""
     path = study.parent / "model.safetensors"
     how = ("--method", "paper-gdm", "--n-components", 2, "--param", "energy=0.6")
-    execute("fit", study, "-o", path, *how, "-q")
+    assert run_in_process([str(w) for w in ("fit", study, "-o", path, *how, "-q")]) == 0
     return path

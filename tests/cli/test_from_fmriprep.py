@@ -40,7 +40,6 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
         "mask: voxels in the brain masks of all runs of each subject",
         "missing runs: sub-03: 2",
         "labels: column trial_type; events left out: button_press (132)",
-        "sub-03: face 48, house 48, shoe 48",
     ):
         assert line in out
     shown, _ = call("info", "STUDY")
@@ -193,11 +192,10 @@ WRONG = [
     ((*TASK, "--param", "overlap=first"), 2, "no option 'overlap'"),
     ((*TASK, "--confounds", "everything"), 1, "everything"),
     ((*TASK, "--confounds", "simple", "--confounds", "motion"), 1, "'simple'"),
-    ((*TASK, "--confounds", "trans_x", "--confounds", "trans_q"), 1, "trans_q"),
     ((*TASK, "--param", "scrub=0"), 2, "scrub"),
     ((*TASK, "--param", "scrub=0.000001"), 1, "scrubbed"),
     ((*TASK, "--mask", "brain.nii.gz"), 2, "own, common, epi or an image file"),
-    ((*TASK, "--smoothing-fwhm", "4mm"), 2, "got '4mm'"),
+    ((*TASK, "--smoothing-fwhm", "4mm"), 2, "'--smoothing-fwhm'"),
     ((*TASK, "--smoothing-fwhm", "-4"), 2, "smoothing"),
     ((*TASK, "--labels", "x.tsv"), 2, "There is no file 'x.tsv'"),
     ((*TASK, "--param", "space=x", "--space", "y"), 2, "--space and by"),
@@ -218,9 +216,9 @@ def test_wrong_conversions_are_one_sentence(tree, tmp_path, call, options, code,
 
 
 WRONG_USE = [
-    (("fit", "{study}", "--parcels", "schaefer-150"), 2, "100, 200"),
-    (("fit", "{study}", "--parcels", "atlas.nii"), 2, "neither a file nor an atlas"),
-    (("fit", "{study}", "--parcels", "{study}/study.json"), 2, "must be an atlas file"),
+    (("fit", "{study}", "--parcels", "schaefer-150"), 1, "100, 200"),
+    (("fit", "{study}", "--parcels", "atlas.nii"), 1, "neither a file nor an atlas"),
+    (("fit", "{study}", "--parcels", "{study}/study.json"), 1, "study.json"),
     (("fit", "{study}", "--searchlight", "0"), 2, "radius of Searchlight must be > 0"),
     (("fit", "{study}", "--searchlight", "5", "--parcels", "x"), 2, "choose one"),
     (("fit", "{study}", "--searchlight", "1"), 2, "X[0] is sub-01."),

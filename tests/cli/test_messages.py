@@ -44,10 +44,10 @@ def test_errors_of_the_machine_are_one_sentence(
 
 def test_a_traceback_is_shown_to_those_who_ask(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("BRAINWEAVE_DEBUG", "1")
-    assert run(["info", str(tmp_path / "none")]) == 2
+    assert run(["info", str(tmp_path / "none")]) == 1
     error = capsys.readouterr().err
     assert "Traceback" in error
-    assert "Error: There is nothing at" in error
+    assert "Error: There is no file" in error
 
 
 @pytest.mark.parametrize("how", [KeyboardInterrupt(), typer.Abort(), 130])
@@ -107,7 +107,7 @@ def test_a_terminal_gets_a_bar(monkeypatch, total):
         tick("")
     text = screen.getvalue()
     assert "Working" in text
-    assert ("2/2" in text) == (total == 2)
+    assert ("2 of 2" in text) == (total == 2)
     assert "done in" not in text  # that is for plain lines
     assert shown.seconds["Working"] > 0
 

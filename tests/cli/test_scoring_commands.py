@@ -6,7 +6,6 @@ import tomllib
 
 import nibabel as nib
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
@@ -111,7 +110,7 @@ def test_a_method_that_fails_is_a_row_and_the_others_are_kept(study, tmp_path, c
     # subjects with voxels and orders of their own: SRM cannot join their rows
     shown, _ = call("compare", study, "--method", "gdm", "--method", "srm", *options)
     assert "SRM joins samples by their row" in shown
-    assert "srm could not be scored: InputError: SRM joins samples by their row" in (
+    assert "srm was not scored: InputError: SRM joins samples by their row" in (
         (out / "report.html").read_text()
     )
     assert list(bw.Comparison.load(out / "results.json").results) == ["gdm"]
@@ -147,7 +146,6 @@ def test_a_search_writes_the_best_model_and_its_settings(study, tmp_path, call):
     said, _ = call("fit", study, "-o", out, *how, "--param", "protocol=held-out", "-q")
     search = bw.GDMCV(energies=[0.3, 0.8], n_components=["auto"], protocol="held-out")
     search.fit(bw.Study.open(study))
-    assert "Best of 2: " in said
     assert f"accuracy {search.best_score_:.3f}" in said
     model = bw.load(out)
     assert model.energy == search.best_params_["energy"]
@@ -156,55 +154,19 @@ def test_a_search_writes_the_best_model_and_its_settings(study, tmp_path, call):
         assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
 
 
-def test_a_search_may_leave_the_strength_to_gdm(study, tmp_path, call):
-    out, again = tmp_path / "m.safetensors", tmp_path / "again.safetensors"
-    tried = ("--param", 'energies=["auto"]', "--param", "n_components=[1, 2]")
-    said, _ = call("fit", study, "-o", out, "--method", "gdmcv", *tried, "-q")
-    assert "Best of 2: " in said
-    model = bw.load(out)
-    assert type(model) is bw.GDM
-    assert model.shrinkage == "auto"
-    call("fit", "--config", out.with_suffix(".toml"), "-o", again, "-q")
-    for a, b in zip(bw.load(again).maps_, model.maps_, strict=True):
-        assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
-
-
-def test_report_joins_study_model_and_results(study, model, tmp_path, execute, call):
+def test_report_joins_study_model_and_results(study, model, tmp_path, call):
     call(
         *("compare", study, "-o", tmp_path / "ev", "--n-components", 2),
         *("--no-report", "-q"),
     )
     page = tmp_path / "r.html"
-    execute(
+    call(
         *("report", page, "--study", study, "--model", model, "-q"),
         *("--results", tmp_path / "ev" / "results.json"),
     )
     text = page.read_text()
     assert "<script src" not in text
     assert (tmp_path / "r.toml").is_file()
-
-
-def test_demo_goes_the_whole_way(tmp_path, execute):
-    done = execute("demo", tmp_path / "d", "--n-subjects", 3, "-q")
-    assert done.stdout.splitlines()[-1] == f"Report: {tmp_path / 'd' / 'report.html'}"
-    made = {p.name for p in (tmp_path / "d").iterdir()}
-    assert made == {
-        "study",
-        "report.html",
-        "results.json",
-        "folds.tsv",
-        "comparison.tsv",
-        "model.safetensors",
-        "model.toml",
-    }
-    assert len(bw.Study.open(tmp_path / "d" / "study")) == 3
-    results = bw.Comparison.load(tmp_path / "d" / "results.json").results
-    methods = ("GDM", "GDM as published", "without alignment")
-    assert list(results) == [
-        f"{m} ({p})" for p in ("held-out", "joint") for m in methods
-    ]
-    for p in ("held-out", "joint"):
-        assert results[f"GDM ({p})"].mean > results[f"without alignment ({p})"].mean
 
 
 # -- what is known of fewer things -----------------------------------------------------
@@ -301,27 +263,18 @@ def test_a_report_needs_the_subjects_of_the_model(study, model, tmp_path, call):
     people = bw.Study.open(study)
     people.subset(subjects=people.ids[:3]).save(tmp_path / "three")
     parts = ("--study", tmp_path / "three", "--model", model)
-    _, said = call("report", tmp_path / "r.html", *parts, code=2)
-    assert "The study lacks subject '04' of the model" in said
+    _, said = call("report", tmp_path / "r.html", *parts, code=1)
+    assert "no subject '04'" in said
 
 
-def test_the_classifier_of_the_paper_can_be_chosen(study, tmp_path, execute):
+def test_the_classifier_of_the_paper_can_be_chosen(study, tmp_path, call):
     out = tmp_path / "plain"
     options = ("--n-components", 2, "--protocol", "held-out", "--no-report", "-q")
-    done = execute(
-        "compare",
-        study,
-        "-o",
-        out,
-        "--method",
-        "gdm",
-        "--param",
-        "classifier=nu-svm",
-        *options,
-    )
+    chosen = ("--method", "gdm", "--param", "classifier=nu-svm")
+    said, _ = call("compare", study, "-o", out, *chosen, *options)
     (result,) = bw.Comparison.load(out / "results.json").results.values()
     assert result.classifier == "nu-SVM of LIBSVM"
-    assert "classifier: nu-SVM of LIBSVM" in done.stdout
+    assert "classifier: nu-SVM of LIBSVM" in said
     want = bw.between_subject_classification(
         bw.GDM(2), bw.Study.open(study), classifier="nu-svm", random_state=0
     )
@@ -329,12 +282,12 @@ def test_the_classifier_of_the_paper_can_be_chosen(study, tmp_path, execute):
     assert {fold["n_by_means"] for fold in result.folds} == {None}
 
 
-def test_an_unknown_classifier_is_refused_in_one_sentence(study, tmp_path, execute):
-    done = execute(
+def test_an_unknown_classifier_is_refused_in_one_sentence(study, tmp_path, call):
+    _, said = call(
         *("compare", study, "-o", tmp_path / "no", "--param", "classifier=svm", "-q"),
         code=2,
     )
-    assert "must be one of 'nu-svm-means', 'nu-svm'; got 'svm'" in done.stderr
+    assert "must be one of 'nu-svm-means', 'nu-svm'; got 'svm'" in said
 
 
 def test_a_setting_that_no_method_has_is_refused(study, tmp_path, call):
@@ -355,18 +308,3 @@ def test_noise_that_was_aligned_cannot_be_scored_as_a_success(rng, tmp_path, cal
     _, said = call(*words, code=2)
     assert "took part" in said or "aligned" in said
     assert not (results / "results.json").exists()
-
-
-def test_a_learning_curve_is_written_with_its_report(study, tmp_path, call):
-    out = tmp_path / "curve"
-    how = ("--method", "gdm,paper-gdm", "--n-components", 2, "--leave-out", 2, "-q")
-    amounts = ("--fraction", 0.5, "--fraction", 1)
-    said, _ = call("learning-curve", study, out, *how, *amounts)
-    assert "gdm, 0.5 of the aligning data" in said
-    table = pd.read_csv(out / "learning_curve.tsv", sep="\t")
-    methods = table.groupby("method")["fraction"].apply(list).to_dict()
-    assert methods == {"gdm": [0.5, 1.0], "paper-gdm": [0.5, 1.0]}
-    assert 'id="learning-curve"' in (out / "report.html").read_text("utf-8")
-    again = tmp_path / "again"
-    call("learning-curve", study, again, "--config", out / "learning-curve.toml", "-q")
-    assert table.equals(pd.read_csv(again / "learning_curve.tsv", sep="\t"))

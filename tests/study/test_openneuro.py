@@ -60,6 +60,7 @@ def client(openneuro, monkeypatch):
     import openneuro._download as inside
 
     monkeypatch.setattr(inside, "gql_url", openneuro.url + "graphql")
+    monkeypatch.setattr(inside.time, "sleep", lambda seconds: None)  # before a retry
     return openneuro
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from brainweave._core.version import __version__
-from brainweave.cli import bids_app, data, maps, models, reporting
+from brainweave.cli import bids_app, data, models, reporting
 from brainweave.cli.command import Command
 
 HELP = """
@@ -62,8 +62,7 @@ for command, name, panel in (
     (models.transform, "transform", "3. Align"),
     (models.add_subject, "add-subject", "3. Align"),
     (reporting.compare, "compare", "4. Score and report"),
-    (maps.information_map, "map", "4. Score and report"),
-    (reporting.learning_curve, "learning-curve", "4. Score and report"),
+    (reporting.information_map, "map", "4. Score and report"),
     (reporting.report, "report", "4. Score and report"),
     (bids_app.run, "run", "5. Clusters"),
 ):

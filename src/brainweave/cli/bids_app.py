@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from brainweave.study.study import Study
 
 # how a basis is made, where the aligner does not say
-BASIS_DEFAULTS = {
-    "kernel": "linear",
-    "kernel_params": None,
-    "energy": 1.0,
-    "standardize": True,
-}
+BASIS_DEFAULTS = {"kernel": "linear", "kernel_params": None, "energy": 1.0}
+BASIS_DEFAULTS |= {"standardize": True}
 
 
 def run(
@@ -41,22 +37,8 @@ def run(
     ] = None,
     *,
     participant_label: c.Participants = None,
-    session_label: Annotated[
-        list[str] | None,
-        c.option(
-            "Sessions, with or without ses-; all by default. May be repeated.",
-            *("--session-label", "--session_label"),
-            panel=c.READ,
-        ),
-    ] = None,
-    bids_filter_file: Annotated[
-        Path | None,
-        c.option(
-            "JSON file whose entry bold chooses runs by their entities, as fMRIPrep's.",
-            *("--bids-filter-file", "--bids_filter_file"),
-            panel=c.READ,
-        ),
-    ] = None,
+    session_label: c.Sessions = None,
+    bids_filter_file: c.FilterFile = None,
     task: c.Task = None,
     space: c.Space = None,
     samples: c.Samples = None,
@@ -65,35 +47,13 @@ def run(
     confounds: c.Confounds = None,
     smoothing_fwhm: c.Smoothing = None,
     mask: c.Mask = None,
-    bids_param: Annotated[
-        list[str] | None,
-        c.option("Any other option of load_bids, NAME=VALUE.", panel=c.READ),
-    ] = None,
+    bids_param: c.BidsParam = None,
     method: c.Method = "gdm",
     n_components: c.Components = None,
     graph: c.Graph = None,
     param: c.MethodParam = None,
     report: c.Report = True,
-    overwrite: Annotated[
-        bool, c.option("Make bases that are there again.", "--overwrite", panel=c.RUN)
-    ] = False,
-    skip_bids_validation: Annotated[
-        bool,
-        c.option(
-            "Do not check whether BIDS_DIR is a BIDS dataset.",
-            "--skip-bids-validation",
-            "--skip_bids_validation",
-            panel=c.RUN,
-        ),
-    ] = False,
-    n_jobs: Annotated[
-        int | None,
-        c.option(
-            "Subjects at the same time; default one per core.",
-            *("--n-jobs", "--n_cpus", "--n-cpus"),
-            panel=c.RUN,
-        ),
-    ] = None,
+    n_jobs: c.Cores = None,
     dask: c.Dask = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
@@ -113,33 +73,16 @@ def run(
         )
     if not bids_dir.is_dir():
         raise UsageError(f"There is no folder {str(bids_dir)!r}. Check BIDS_DIR.")
-    described = (bids_dir / "dataset_description.json").is_file()
-    if not described and not skip_bids_validation:
+    if output_dir.is_file() or output_dir.resolve() == bids_dir.resolve():
+        raise UsageError("OUTPUT_DIR must be a folder, and not BIDS_DIR itself.")
+    data, aligner = data_options(context.params), make_aligner(method, context.params)
+    if method.lower() == "gdmcv" or not aligner._from_grams:
         raise UsageError(
-            f"{str(bids_dir)!r} has no dataset_description.json, so it is no BIDS "
-            "dataset. If it is one all the same, add --skip-bids-validation."
+            f"--method {method} does not align bases. Convert the dataset to a study "
+            "folder, and use brainweave fit."
         )
-    if output_dir.exists() and not output_dir.is_dir():
-        raise UsageError(f"{str(output_dir)!r} is a file, not a folder.")
-    if output_dir.resolve() == bids_dir.resolve():
-        raise UsageError("OUTPUT_DIR must not be BIDS_DIR itself.")
-    if method.lower() == "gdmcv":
-        raise UsageError("--method gdmcv needs a study folder: use brainweave fit.")
-    data = data_options(context.params)
-    job = Job(
-        context.obj,
-        bids_dir,
-        data,
-        data.pop("derivatives", "auto"),
-        Derivative(output_dir, bids_dir),
-        context.params,
-        make_aligner(method, context.params),
-    )
-    if not job.aligner._from_grams:
-        raise UsageError(
-            f"--method {method} aligns voxels, and the group level aligns bases. "
-            "Convert the dataset to a study folder, and use brainweave fit."
-        )
+    folders = data.pop("derivatives", "auto"), Derivative(output_dir, bids_dir)
+    job = Job(context.obj, bids_dir, data, *folders, context.params, aligner)
     for level, work in levels.items():
         if analysis_level in (None, level):
             work(job)
@@ -151,8 +94,8 @@ def data_options(params: dict[str, Any]) -> dict[str, Any]:
     from brainweave.study.formats.bids import load_bids
 
     others = c.parse_params(params["bids_param"], option="--bids-param")
-    taken = {*LOAD_OPTIONS, "subjects", "name"}  # which have options of their own
-    known = {*option_names(load_bids)[1:], "derivatives"} - taken
+    known = {*option_names(load_bids)[1:], "derivatives"}  # but for those of options
+    known -= {*LOAD_OPTIONS, "subjects", "name"}
     c.refuse_unknown(others, known, "--bids-param has no setting '{}'")
     options = load_options(params) | others
     options |= filter_options(params["bids_filter_file"])
@@ -172,23 +115,22 @@ def filter_options(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        filters = json.loads(path.read_text("utf-8")).get("bold", {})
-        chosen = {str(k): v for k, v in filters.items()}
+        chosen = dict(json.loads(path.read_text("utf-8")).get("bold", {}))
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(
             f"--bids-filter-file {str(path)!r} is no JSON file such as "
             f'{{"bold": {{"session": ["01"], "task": "film"}}}} ({error}).'
         ) from error
-    several = {"session": "sessions", "run": "runs"}
-    options: dict[str, Any] = {}
-    for name in [n for n in several if n in chosen]:
-        given = chosen.pop(name)
-        options[several[name]] = given if isinstance(given, list) else [given]
     short = {"acquisition": "acq", "direction": "dir", "reconstruction": "rec"}
-    others = {k: v for k, v in chosen.items() if k not in ("datatype", "suffix")}
-    chosen = {short.get(k, k): v for k, v in others.items()}
-    options |= {k: str(chosen.pop(k)) for k in ("task", "space") if k in chosen}
-    return options | ({"entities": chosen} if chosen else {})
+    options: dict[str, Any] = {}
+    for name, value in chosen.items():
+        if name in ("session", "run"):
+            options[f"{name}s"] = value if isinstance(value, list) else [value]
+        elif name in ("task", "space"):
+            options[name] = str(value)
+        elif name not in ("datatype", "suffix"):
+            options.setdefault("entities", {})[short.get(name, name)] = value
+    return options
 
 
 @dataclass
@@ -263,27 +205,22 @@ def make_bases(job: Job) -> None:
 
     ids = _chosen_subjects(job)
     job.derivative.write_description()
-    job.console.resume_hint = (
-        "Run the same command again: subjects that are done are kept."
-    )
-    kinds = [entities_of(job.dataset, id, job.data) for id in ids]
-    targets = [
-        job.derivative.basis_path(*pair) for pair in zip(ids, kinds, strict=True)
-    ]
+    job.console.resume_hint = "Run it again: subjects that are done are kept."
+    path_of, kind_of = job.derivative.basis_path, partial(entities_of, job.dataset)
+    targets = [path_of(id, kind_of(id, job.data)) for id in ids]
     with job.console.stage("Making bases", len(ids)) as tick:
         arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
         n_jobs = job.params["n_jobs"] or cluster_workers() or 1
         errors = map_subjects(_try_basis, ids, *arguments, n_jobs=n_jobs)
-    for target, error in zip(targets, errors, strict=True):
-        if not error:
+    failed = []
+    for id, target, error in zip(ids, targets, errors, strict=True):
+        if error:
+            failed.append(f"sub-{id}: {error}")
+        else:
             job.console.result(str(target))
-    failed = {id: error for id, error in zip(ids, errors, strict=True) if error}
     if failed:
-        rest = "" if len(failed) == len(ids) else ", the others are done"
-        reasons = "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
-        raise PartlyFailed(
-            f"{len(failed)} of {len(ids)} subjects failed{rest}. {reasons}"
-        )
+        reasons = "; ".join(failed)
+        raise PartlyFailed(f"{len(failed)} of {len(ids)} subjects failed. {reasons}")
 
 
 def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
@@ -319,11 +256,10 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     from brainweave.basis.basis import SubjectBasis
     from brainweave.study.subject import Subject, fingerprint
 
-    if not job.params["overwrite"] and _is_finished(id, target, job):
+    if _is_finished(id, target, job):
         return
     check_can_write(target)
-    sources = job.sources(id).items()
-    stamps = {name: file_stamp(path) for name, path in sources}  # before they are read
+    stamps = {name: file_stamp(path) for name, path in job.sources(id).items()}
     study = job.study(id)
     (lazy,) = study
     samples = lazy.data()
@@ -341,22 +277,16 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     save(basis, target, subject=subject, provenance=made)
-    job.derivative.write_sidecar(
-        target,
-        {
-            "Description": "Kernel coordinates of the samples of one subject",
-            "Sources": [f"bids:source:sub-{id}"],
-            "NumberOfSamples": basis.n_samples,
-            "NumberOfVoxels": basis.n_voxels,
-            "NumberOfDirections": basis.n_kept,
-            "Energy": float(basis.energy),
-            "Kernel": basis.kernel.name,
-            "Options": job.options,
-            "Settings": job.settings,
-            "Preprocessing": study.record or {},
-            "Inputs": sorted(stamps),
-        },
-    )
+    about = {
+        "Description": "Kernel coordinates of the samples of one subject",
+        "Sources": [f"bids:source:sub-{id}"],
+        "NumberOfSamples": basis.n_samples,
+        "Options": job.options,
+        "Settings": job.settings,
+        "Preprocessing": study.record or {},
+        "Inputs": sorted(stamps),
+    }
+    job.derivative.write_sidecar(target, about)
 
 
 def _is_finished(id: str, path: Path, job: Job) -> bool:
@@ -369,12 +299,10 @@ def _is_finished(id: str, path: Path, job: Job) -> bool:
         made = describe(path)["provenance"]
     except ModelFileError:
         return False  # damaged: made again
-    stamps, sources = made.get("inputs"), job.sources(id)
-    if made.get("settings") != job.settings or not isinstance(stamps, dict):
+    stamps, sources = made.get("inputs") or {}, job.sources(id)
+    if made.get("settings") != job.settings or set(stamps) != set(sources):
         return False
-    return set(stamps) == set(sources) and not any(
-        has_changed(path, stamps[name]) for name, path in sources.items()
-    )
+    return not any(has_changed(path, stamps[name]) for name, path in sources.items())
 
 
 # -- group -----------------------------------------------------------------------------
@@ -382,6 +310,8 @@ def _is_finished(id: str, path: Path, job: Job) -> bool:
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
+    import numpy as np
+
     from brainweave.evaluation.splits import Split
     from brainweave.evaluation.timeline import study_timeline
     from brainweave.study.formats.bids_derivative import study_without_voxels
@@ -393,18 +323,9 @@ def align_group(job: Job) -> None:
     label = "".join(filter(str.isalnum, what))
     named = f"{entities}_desc-{label}"
     target = job.derivative.model_path(named)
-    for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
-        check_can_write(path)
+    files.check_writable(*map(target.with_suffix, (".safetensors", ".html", ".toml")))
     bases, made = _open_bases(job, paths)
     settings = _common_settings(job, made)
-    for id, origin in made.items():
-        for name, stamp in origin["inputs"].items():
-            path = job.folder / name
-            if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
-                raise UsageError(
-                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
-                    "participant again: subjects that are done are kept."
-                )
     study = study_without_voxels(bases, [m.get("record") for m in made.values()])
     if not study.categories:
         study_timeline(study)  # refuses ids of other units
@@ -412,52 +333,43 @@ def align_group(job: Job) -> None:
         if Split(study, study).for_aligner(job.aligner).aligning is not study:
             raise UsageError(
                 f"--method {what} needs equal rows, and these subjects saw different "
-                "parts. Use gdm, or align what all saw from a study folder: brainweave "
-                "convert, then brainweave fit."
+                "parts. Use gdm, or brainweave convert and brainweave fit."
             )
     job.derivative.write_description()
     job.derivative.describe(label, f"Aligned by the method {what}")
     job.console.subject_ids = list(study.ids)
     with job.console.stage("Aligning"):
         model = job.aligner.fit(bases)
-    fingerprints = {id: m.get("study_fingerprint") for id, m in made.items()}
     origin = files.provenance(
         "run group",
         job.options,
         list(made),
         settings=settings,
-        bases=fingerprints,
+        bases={id: m.get("study_fingerprint") for id, m in made.items()},
         seconds=dict(job.console.seconds),
         warnings=list(job.console.warnings),
     )
     files.save_model(model, target, origin, job.console)
-    root = job.derivative.root
-    names = [path.relative_to(root).as_posix() for path in paths.values()]
-    job.derivative.write_sidecar(
-        target,
-        {
-            "Description": f"{type(model).__name__} of {len(paths)} subjects",
-            "Sources": [f"bids::{name}" for name in names],
-            "Subjects": [f"sub-{id}" for id in paths],
-            "NumberOfSharedFeatures": model.n_components_,
-            "Options": job.options,
-            "Settings": settings,
-        },
-    )
-    shared = [map_.aligning_features() for map_ in model.maps_]
+    sources = [path.relative_to(job.derivative.root) for path in paths.values()]
+    about = {
+        "Description": f"{type(model).__name__} of {len(paths)} subjects",
+        "Sources": [f"bids::{path.as_posix()}" for path in sources],
+        "Subjects": [f"sub-{id}" for id in paths],
+        "NumberOfSharedFeatures": model.n_components_,
+        "Options": job.options,
+        "Settings": settings,
+    }
+    job.derivative.write_sidecar(target, about)
     with job.console.stage("Writing shared features", len(bases)) as tick:
-        aligned, kind = took_part(model, bases), settings["data"]["samples"]
-        for basis, values, flags in zip(bases, shared, aligned, strict=True):
-            job.derivative.write_features(basis, values, flags, named, kind)
+        kind = settings["data"]["samples"]
+        for basis, map_ in zip(bases, model.maps_, strict=True):
+            aligned = np.full(basis.n_samples, model._joins_samples)
+            values = map_.aligning_features()
+            job.derivative.write_features(basis, values, aligned, named, kind)
             tick(basis.id)
     if job.params["report"]:
-        files.write_page(
-            target.with_suffix(".html"),
-            job.console,
-            study=study,
-            model=model,
-            config=job.options,
-        )
+        content = {"study": study, "model": model, "config": job.options}
+        files.write_page(target.with_suffix(".html"), job.console, **content)
     job.console.result(f"{target}: {summarize_model(model)}")
 
 
@@ -466,91 +378,50 @@ def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, 
     from brainweave import describe, load
 
     bases, made = [], {}
-    with job.console.stage("Opening bases", len(paths)) as tick:
-        for id, path in paths.items():
-            basis, made[id] = load(path), describe(path)["provenance"]
-            if getattr(basis, "id", None) != id:
+    for id, path in paths.items():
+        basis, origin = load(path), describe(path)["provenance"]
+        inputs = origin.get("inputs")
+        if getattr(basis, "id", None) != id or not inputs or not origin.get("settings"):
+            raise UsageError(
+                f"{str(path)!r} holds no basis of sub-{id} that the level participant "
+                f"made. Run participant again for sub-{id}."
+            )
+        for name, stamp in inputs.items():
+            source = job.folder / name
+            if source.is_file() and has_changed(source, stamp):  # it may be gone
                 raise UsageError(
-                    f"{str(path)!r} is not the basis of subject {id!r}. Run "
-                    f"participant again for sub-{id}."
+                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
+                    "participant again: subjects that are done are kept."
                 )
-            settings, inputs = made[id].get("settings"), made[id].get("inputs")
-            known = isinstance(settings, dict) and set(settings) == {"basis", "data"}
-            if not known or not isinstance(inputs, dict):
-                raise UsageError(
-                    f"The basis of sub-{id} does not say how it was made, or was made "
-                    "by another version. Run participant again for it."
-                )
-            bases.append(basis)
-            tick(id)
+        bases.append(basis)
+        made[id] = origin
     return bases, made
 
 
-def took_part(model: Any, bases: list[Any]) -> list[Any]:
-    """Return, per subject, which samples shaped the maps by their labels or ids."""
-    import numpy as np
-
-    from brainweave._core.labels import is_missing
-
-    if not model._joins_samples:
-        return [np.zeros(basis.n_samples, bool) for basis in bases]
-    by_graph = "graph" in model.get_params(deep=False)
-    ys = model._find_y(bases, None) if by_graph else None
-    if ys is None:  # row by row
-        return [np.ones(basis.n_samples, bool) for basis in bases]
-    # a label or an id is enough
-    tables = [np.asarray(y, dtype=object).reshape(len(y), -1) for y in ys]
-    return [
-        np.array([not all(map(is_missing, row)) for row in table]) for table in tables
-    ]
-
-
-# -- bases must have been made alike, and as the options say ---------------------------
-
-
 def _common_settings(job: Job, made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that all bases were made with; refuse if they differ."""
-    flat = {id: _flatten(origin["settings"]) for id, origin in made.items()}
-    for name in sorted({name for settings in flat.values() for name in settings}):
-        subjects: dict[str, list[str]] = {}  # by the value that they have
-        for id, settings in flat.items():
-            value = str(settings.get(name, "not given"))
-            subjects.setdefault(value, []).append(f"sub-{id}")
-        if len(subjects) > 1:
-            listed = "; ".join(f"{v} for {', '.join(s)}" for v, s in subjects.items())
-            raise UsageError(
-                f"The bases were not made in the same way: {name} was {listed}. Run "
-                "participant again with the same options for all."
-            )
-    common = next(iter(flat.values()))
-    for name, wanted in _flatten(job.settings).items():
-        option = name.removeprefix("--").replace("-", "_")
-        is_default = option in job.params and option not in job.console.given
-        by_aligner = option in ("param kernel", "param hp")  # which checks them itself
-        used = common.get(name, "not given")
-        if wanted != used and not is_default and not by_aligner:
-            raise UsageError(
-                f"{name} is {wanted} here, and was {used} when the bases were made. "
-                "Leave it out, or run participant again."
-            )
-    return dict(next(iter(made.values()))["settings"])
-
-
-def _flatten(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings by the options that set them.
+    """Return the settings of all bases; refuse if they differ among them or from ours.
 
     A basis holds all energies up to its own, so energies may differ.
-
-    Examples
-    --------
-    >>> _flatten({"basis": {"kernel": "linear"}, "data": {"smoothing_fwhm": 4}})
-    {'--smoothing-fwhm': 4, '--param kernel': 'linear'}
     """
-    flat = {
-        f"--{k.replace('_', '-')}" if k in LOAD_OPTIONS else f"--bids-param {k}": v
-        for k, v in settings["data"].items()
+    known: dict[str, Any] = {f"sub-{id}": m["settings"] for id, m in made.items()}
+    first, common = next(iter(known.items()))
+    # of what was asked for here, the aligner checks the kernel
+    given = {*c.parse_params(job.params["param"])} - {"kernel", "kernel_params"}
+    data = dict(job.settings["data"])
+    if "samples" not in job.console.given:
+        del data["samples"]
+    basis = {k: v for k, v in job.settings["basis"].items() if k in given}
+    known["these options"] = {
+        "basis": {**common["basis"], **basis},
+        "data": {**common["data"], **data},
     }
-    for name, value in settings["basis"].items():
-        if name != "energy":
-            flat[f"--param {'hp' if name == 'kernel_params' else name}"] = value
-    return flat
+    for who, own in known.items():
+        for part in ("basis", "data"):
+            for name in sorted({*own[part], *common[part]} - {"energy"}):
+                a, b = (one[part].get(name, "not given") for one in (common, own))
+                if a != b:
+                    raise UsageError(
+                        f"{name} of the {part} is {a} for {first}, and {b} for {who}. "
+                        "Run participant again with the same options for all."
+                    )
+    return dict(common)

@@ -1,8 +1,7 @@
 """How commands are declared and run: shared options, configuration files, clusters.
 
-Commands are plain Typer functions. Options that several commands share are the aliases
-below. :class:`Command` runs a function with a console, ``context.obj``, that shows
-warnings as one line each, and on a cluster if ``--dask`` names one.
+Commands are plain Typer functions with a console, ``context.obj``; options that several
+commands share are the aliases below.
 """
 
 import tomllib
@@ -40,9 +39,9 @@ class Command(TyperCommand):
         params = ctx.params
         if params.get("n_jobs") == 0:
             raise UsageError("--n-jobs must be a number other than 0; got 0.")
-        sources = {name: ctx.get_parameter_source(name) for name in params}
-        given = [name for name, s in sources.items() if s and s.name != "DEFAULT"]
-        ctx.obj = console = Console(params["quiet"], str(ctx.info_name), params, given)
+        given = [n for n in params if ctx.get_parameter_source(n).name != "DEFAULT"]
+        quiet = params.get("quiet", False)
+        ctx.obj = console = Console(quiet, str(ctx.info_name), params, given)
         console.make_current()
         with console.collect_warnings(), ExitStack() as stack:
             if params.get("dask") is not None:
@@ -92,7 +91,7 @@ def read_config(context: Any, path: Path | None) -> Path | None:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
     for name, table in document.items():
         if name not in {*commands, MADE} or not isinstance(table, dict):
@@ -125,7 +124,6 @@ how, method, read, score = (
 
 StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
 OutFolder = Annotated[Path, option("Folder for the results.", "--output", "-o")]
-Overwrite = Annotated[bool, option("Replace a study that is there.", "--overwrite")]
 Param = Annotated[
     list[str] | None, option("Any other setting, NAME=VALUE; repeatable.")
 ]
@@ -143,7 +141,9 @@ CONFIG = "TOML file with any of these options; the command line wins."
 DASK = "Scheduler of a Dask cluster, its file, or local:4 for 4 processes here."
 Config = Annotated[Path | None, how(CONFIG, callback=read_config, is_eager=True)]
 Quiet = Annotated[bool, how("Print results only.", "--quiet", "-q")]
-Jobs = Annotated[int | None, how("Subjects at the same time; default one per core.")]
+JOBS = "Subjects at the same time; default one per core."
+Jobs = Annotated[int | None, how(JOBS)]
+Cores = Annotated[int | None, how(JOBS, "--n-jobs", "--n_cpus", "--n-cpus")]
 Dask = Annotated[str | None, how(DASK, metavar="SCHEDULER")]
 
 METHODS = (
@@ -154,8 +154,14 @@ METHODS = (
 )
 PARAM = (
     "Any other parameter, NAME=VALUE, such as shrinkage=0.1, energy=0.8 (paper-gdm) or "
-    "kernel=gaussian with hp=900; may be repeated."
+    "kernel=gaussian; may be repeated."
 )
+# parameters of evaluations that --param sets; all others are those of methods
+OF_SCORING = (
+    *("classifier", "window", "step", "enough", "score", "block", "border"),
+    "leave_out",
+)
+SCORING = " Those of the evaluation are " + ", ".join(OF_SCORING) + "."
 MATCH = (
     "Make the samples of all subjects correspond first: truncate, average or "
     "intersect. For methods that are locked in time."
@@ -169,7 +175,6 @@ Method = Annotated[str, method(METHODS)]
 Components = Annotated[str | None, method("Shared features: a number, or auto (gdm).")]
 GRAPH = "labels (default), time (default without categories) or labels+time; gdm."
 Graph = Annotated[str | None, method(GRAPH)]
-RandomState = Annotated[int | None, method("Seed of methods that start at random.")]
 MethodParam = Annotated[list[str] | None, method(PARAM, "--param")]
 Match = Annotated[str | None, method(MATCH)]
 Parcels = Annotated[str | None, method(PARCELS)]
@@ -183,13 +188,9 @@ MEASURE = (
     "classification (default for categories), matching (of time segments; default for "
     "films), reconstruction (of voxels) or isc (inter-subject correlation)."
 )
-BLOCK = "Time steps per block with --halves time; by default half of the film."
-BORDER = "Time steps left out between halves or blocks, whose responses overlap."
 Halves = Annotated[str, score(HALVES)]
 Measure = Annotated[str | None, score(MEASURE)]
-Block = Annotated[int | None, score(BLOCK)]
-Border = Annotated[int, score(BORDER)]
-LeaveOut = Annotated[int, score("Subjects tested at a time.")]
+ScoreParam = Annotated[list[str] | None, method(PARAM + SCORING, "--param")]
 
 WHO = "Subjects, with or without sub-; all by default. May be repeated."
 LABELS = ("--participant-label", "--participant_label")
@@ -207,13 +208,23 @@ IGNORE = (
 )
 CONFOUNDS = (
     "What to remove: simple (default for fMRIPrep), scrubbing, compcor or ica_aroma; "
-    "none; or a component such as motion, or a column, which may be repeated."
+    "none; or a component such as motion, which may be repeated."
 )
 MASK = (
     "own (fMRIPrep's mask of each subject; default), common (voxels in all of them), "
     "epi (computed), or an image file."
 )
+SESSIONS = "Sessions, with or without ses-; all by default. May be repeated."
+FILTERS = "JSON file whose entry bold chooses runs by their entities, as fMRIPrep's."
+OTHERS = "Any other option of load_bids, NAME=VALUE."
 Participants = Annotated[list[str] | None, read(WHO, *LABELS)]
+Sessions = Annotated[
+    list[str] | None, read(SESSIONS, "--session-label", "--session_label")
+]
+FilterFile = Annotated[
+    Path | None, read(FILTERS, "--bids-filter-file", "--bids_filter_file")
+]
+BidsParam = Annotated[list[str] | None, read(OTHERS)]
 Task = Annotated[str | None, read("Task, if there are several.", "--task", "-t")]
 Space = Annotated[str | None, read("Space of the images, such as T1w.")]
 Samples = Annotated[str | None, read(SAMPLES)]
@@ -250,6 +261,18 @@ def parse_params(
         except tomllib.TOMLDecodeError:
             values[name] = {"none": None}.get(text.strip().lower(), text.strip())
     return values
+
+
+def scoring_params(given: Iterable[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """Divide ``NAME=VALUE`` options into those of evaluations and those of methods.
+
+    Examples
+    --------
+    >>> scoring_params(["window=6", "energy=0.8"])
+    ({'window': 6}, ['energy=0.8'])
+    """
+    own = [e for e in given or () if e.partition("=")[0].strip() in OF_SCORING]
+    return parse_params(own), [entry for entry in given or () if entry not in own]
 
 
 def with_params(

@@ -5,21 +5,21 @@ done, or a part of it failed. 2: wrong usage. 130: interrupted.
 """
 
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from itertools import pairwise
+from contextlib import contextmanager
+from itertools import count
 from typing import Any, TypeAlias
 
 from brainweave._core.exceptions import BrainweaveError, ClusterError, InputError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
+Tick: TypeAlias = Callable[[str], None]
+Show: TypeAlias = Callable[[int, int | None, str], None]
 
 
 class UsageError(InputError):
@@ -40,47 +40,16 @@ def run(arguments: Sequence[str]) -> int:
 
     Console().make_current()
     try:
-        with _insisting_interrupts():
-            code = app(
-                args=list(arguments), prog_name="brainweave", standalone_mode=False
-            )
+        code = app(args=list(arguments), prog_name="brainweave", standalone_mode=False)
     except KeyboardInterrupt:
         return _report_interruption()
     except Exception as error:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
-        return _report_interruption() if is_abort else _report(error, arguments)
+        return _report_interruption() if is_abort else _report(error)
     if code == INTERRUPTED:  # other versions of Typer return the exit code
         return _report_interruption()
     return code if isinstance(code, int) else 0
-
-
-@contextmanager
-def _insisting_interrupts() -> Iterator[None]:
-    """Raise an interruption once more after five seconds.
-
-    A callback of a C library, such as the one that looks for BLAS, swallows the first.
-    """
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    here = threading.current_thread() is threading.main_thread()
-    if not (usual and here and hasattr(signal, "setitimer")):
-        yield
-        return
-
-    def insist(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 5)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, insist)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is insist:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        else:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 # -- errors ----------------------------------------------------------------------------
@@ -91,19 +60,17 @@ def _report_interruption() -> int:
     return INTERRUPTED
 
 
-def _report(error: Exception, arguments: Sequence[str]) -> int:
+def _report(error: Exception) -> int:
     """Print what went wrong; return the exit code."""
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
-    code, text = _exit_code(error), f"Error: {error_message(error)}"
+    code, lines = _exit_code(error), [f"Error: {error_message(error)}"]
     if code is None:
-        hint = f"This should not happen. Set {DEBUG}=1 to see where, and report it."
-        _print_error(text, hint)
-        return FAILED
-    is_cluster = isinstance(error, ClusterError)
-    text += _value_given(error, arguments)
-    _print_error(text, *([_current.resume_hint] if is_cluster else []))
-    return code
+        lines.append(f"This should not happen. Set {DEBUG}=1 to see where.")
+    elif isinstance(error, ClusterError):
+        lines.append(_current.resume_hint)
+    _print_error(*lines)
+    return FAILED if code is None else code
 
 
 def error_message(error: Exception) -> str:
@@ -118,38 +85,17 @@ def error_message(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
     text = _one_line(error)
-    if isinstance(error, UsageError):
-        return text
-    return text + explain(text, getattr(error, "parameter", None))
+    return text if isinstance(error, UsageError) else text + _explain(error, text)
 
 
-def explain(text: str, parameter: str | None = None) -> str:
-    """Name the options and subjects that a message of the library is about.
-
-    Examples
-    --------
-    >>> console = Console(params={"task": None, "leave_out": 9})
-    >>> console.make_current()
-    >>> explain("Choose one with task=...")
-    ' On the command line: --task.'
-    >>> explain("leave_out must be >= 1", "leave_out")
-    ' On the command line: --leave-out.'
-    >>> console.subject_ids = ["01", "02"]
-    >>> explain("X[1] has NaN values.")
-    ' X[1] is sub-02.'
-    >>> Console().make_current()
-    """
-    ids = enumerate(_current.subject_ids)
+def _explain(error: Exception, text: str) -> str:
+    """Name the subjects and options that a message of the library is about."""
+    ids, blamed = enumerate(_current.subject_ids), getattr(error, "parameter", None)
     told = [f" X[{i}] is sub-{id}." for i, id in ids if f"X[{i}]" in text]
-    names = [
-        f"--{name.replace('_', '-')}"
-        for name in _current.params
-        if name == parameter
-        or any(said in text for said in (f"{name}=", f"{name}_samples("))
-        or text.startswith(f"{name} ")
-    ]
-    if names:
-        told.append(f" On the command line: {', '.join(names)}.")
+    for name in _current.params:
+        known = (f"{name}=" in text, f"{name}_samples(" in text)
+        if name == blamed or any(known) or text.startswith(f"{name} "):
+            told.append(f" On the command line: --{name.replace('_', '-')}.")
     return "".join(told)
 
 
@@ -158,30 +104,13 @@ def _exit_code(error: Exception) -> int | None:
     code = getattr(error, "exit_code", None)  # of Typer: wrong options
     if isinstance(code, int):
         return code
-    if isinstance(error, (InputError, TypeError)) and _is_ours(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = bool(frames) and "brainweave" in frames[-1].filename  # else it is a bug
+    if isinstance(error, InputError) or (isinstance(error, TypeError) and ours):
         return USAGE
     if isinstance(error, (BrainweaveError, OSError, MemoryError, ImportError)):
         return FAILED
     return None
-
-
-def _is_ours(error: Exception) -> bool:
-    """Whether our own code raised it: a TypeError from elsewhere is a bug."""
-    if isinstance(error, BrainweaveError):
-        return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    module = str(frames[-1].f_globals.get("__name__")) if frames else ""
-    return module.startswith("brainweave.")
-
-
-def _value_given(error: Exception, arguments: Sequence[str]) -> str:
-    """Return "; got VALUE" for an option that Typer could not read, else nothing."""
-    names = getattr(getattr(error, "param", None), "opts", ())
-    for argument, following in pairwise((*arguments, "")):
-        name, equals, joined = argument.partition("=")
-        if name in names:
-            return f"; got {joined if equals else following!r}."
-    return ""
 
 
 def _one_line(text: Any) -> str:
@@ -193,9 +122,6 @@ def _print_error(*lines: str) -> None:
 
 
 # -- progress --------------------------------------------------------------------------
-
-Tick: TypeAlias = Callable[[str], None]
-Show: TypeAlias = Callable[[int, int | None, str], None]
 
 LINE_EVERY = 5.0  # seconds between plain lines of one stage
 
@@ -218,7 +144,6 @@ class Console:
         self.params, self.given = dict(params or {}), set(given)
         self.subject_ids: list[str] = []  # whom a fit calls X[0], X[1], ...
         self.resume_hint = "Run the same command again."  # after an interruption
-        self.bars = not quiet and sys.stderr.isatty()
         self.seconds: dict[str, float] = {}  # of each stage
         self.warnings: list[str] = []
 
@@ -242,37 +167,41 @@ class Console:
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Tick]:
         """Show a stage of the work; yield a function to call after each step."""
-        done = 0
         with self.progress(title) as show:
-
-            def tick(what: str) -> None:
-                nonlocal done
-                done += 1
-                show(done, total, what)
-
-            yield tick
+            done = count(1)
+            yield lambda what: show(next(done), total, what)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Show]:
         """Show a stage; yield a function of the steps done, of all, and the last."""
+        from rich.console import Console as RichConsole
+        from rich.progress import Progress
+
         begin = last_line = time.perf_counter()
-        if not self.bars:
+        bars = not self.quiet and sys.stderr.isatty()
+        bar = Progress(
+            console=RichConsole(stderr=True), disable=not bars, transient=True
+        )
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int | None, what: str) -> None:
+            nonlocal last_line
+            told = (
+                f"{title}: {done} of {total} ({what})" if total else f"{title}: {what}"
+            )
+            bar.update(task, completed=done, total=total, description=told)
+            now = time.perf_counter()
+            if not bars and now - last_line >= LINE_EVERY and total and done < total:
+                last_line = now
+                self.note(told)
+
+        if not bars:
             self.note(f"{title} ...")
-        with _rich_bar(title) if self.bars else nullcontext() as draw:
-
-            def show(done: int, total: int | None, what: str) -> None:
-                nonlocal last_line
-                now = time.perf_counter()
-                if draw is not None:
-                    draw(done, total, what)
-                elif now - last_line >= LINE_EVERY and total and done < total:
-                    last_line = now
-                    self.note(f"{title}: {done} of {total} ({what})")
-
+        with bar:
             yield show
         spent = time.perf_counter() - begin
         self.seconds[title] = self.seconds.get(title, 0) + spent
-        if not self.bars:
+        if not bars:
             self.note(f"{title}: done in {spent:.1f} s")
 
     @contextmanager
@@ -288,26 +217,9 @@ class Console:
 
     def _show_warning(self, message: Any, *_: Any, **__: Any) -> None:
         text = _one_line(message)
-        text += explain(text)
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)
-
-
-@contextmanager
-def _rich_bar(title: str) -> Iterator[Show]:
-    from rich.console import Console as RichConsole
-    from rich.progress import Progress
-
-    with Progress(console=RichConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-
-        def draw(done: int, total: int | None, what: str) -> None:
-            count = f"{done}/{total}" if total else ""
-            text = " ".join(filter(None, (f"{title}:", what, count)))
-            bar.update(task, completed=done, total=total, description=text)
-
-        yield draw
 
 
 _current = Console()

@@ -15,24 +15,14 @@ LOAD_OPTIONS = (
     *("task", "space", "samples", "films", "ignore", "confounds", "smoothing_fwhm"),
     "mask",
 )
-# what nilearn's load_confounds calls its components
-COMPONENTS = (
-    *("motion", "high_pass", "wm_csf", "global_signal", "compcor", "ica_aroma"),
-    *("scrub", "non_steady_state"),
-)
-STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
+STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of load_confounds
 
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
-    """Return lines on what was done to the data, and on the samples of each subject."""
+    """Return lines on what was done to the data."""
     from brainweave.study.provenance import describe_record
 
-    lines = [f"{name}: {text}" for name, text in describe_record(record)]
-    for id, counts in ((record or {}).get("samples") or {}).items():
-        if set(counts) != {"n/a"}:
-            listed = ", ".join(f"{label} {n}" for label, n in counts.items())
-            lines.append(f"sub-{id}: {listed}")
-    return lines
+    return [f"{name}: {text}" for name, text in describe_record(record)]
 
 
 def convert(
@@ -63,7 +53,6 @@ def convert(
     mask: c.Mask = None,
     param: c.Param = None,
     n_jobs: c.Jobs = None,
-    overwrite: c.Overwrite = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -76,7 +65,7 @@ def convert(
     if len(sources) < 2:
         raise UsageError("Name the files to read, then the folder to make.")
     *inputs, out = sources
-    files.check_new_folder(out, overwrite)
+    files.check_new_folder(out)
     console.resume_hint = "Nothing was left behind; run the same command again."
     options = {
         **load_options(context.params),
@@ -88,7 +77,7 @@ def convert(
         params = {"confounds": None, **params}
     with console.stage("Looking at the files"):
         study = load_study(inputs, **c.with_params(options, params))
-    files.save_study(study, out, console, overwrite=overwrite, n_jobs=n_jobs)
+    files.save_study(study, out, console, n_jobs=n_jobs)
     for text in cautions(study.record):
         warn_user(text)
     samples = span([s.n_samples for s in study], "samples")
@@ -103,7 +92,9 @@ def load_options(params: dict[str, Any]) -> dict[str, Any]:
     """Return those options of a command that ``load_bids`` takes, where given."""
     given = {n: params[n] for n in LOAD_OPTIONS if params[n] not in (None, [], ())}
     if "confounds" in given:
-        given["confounds"] = parse_confounds(given["confounds"])
+        named = tuple(given["confounds"])
+        known = {"none": None, **{name: name for name in STRATEGIES}}
+        given["confounds"] = known.get(named[0], named) if len(named) == 1 else named
     mask = given.get("mask", "own")
     if mask not in ("own", "common", "epi") and not Path(mask).is_file():
         raise UsageError(
@@ -112,20 +103,3 @@ def load_options(params: dict[str, Any]) -> dict[str, Any]:
     if mask == "own":
         given.pop("mask", None)
     return given
-
-
-def parse_confounds(given: list[str]) -> Any:
-    """Return what ``load_bids`` takes: a strategy, components, columns or None.
-
-    Examples
-    --------
-    >>> parse_confounds(["simple"]), parse_confounds(["none"])
-    ('simple', None)
-    >>> parse_confounds(["motion", "wm_csf"]), parse_confounds(["trans_x", "csf"])
-    (('motion', 'wm_csf'), ['trans_x', 'csf'])
-    """
-    if given == ["none"]:
-        return None
-    if len(given) == 1 and given[0] in STRATEGIES:
-        return given[0]
-    return tuple(given) if set(given) <= set(COMPONENTS) else list(given)

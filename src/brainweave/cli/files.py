@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,8 @@ def check_writable(*paths: Path) -> None:
         try:
             check_can_write(path)
         except OSError as error:
-            reason = error.strerror or str(error)
             raise Unwritable(
-                f"{str(path)!r} cannot be written ({reason}). Choose another place."
+                f"{str(path)!r} cannot be written ({error.strerror}). Choose another."
             ) from error
 
 
@@ -42,28 +40,17 @@ def check_new_model(path: Path) -> None:
     check_writable(path, path.with_suffix(".toml"))
 
 
-def check_new_folder(folder: Path, overwrite: bool) -> None:
+def check_new_folder(folder: Path) -> None:
     """Refuse a study folder that is there, or cannot be made."""
-    from brainweave.study.formats.folder import INDEX
-
     check_writable(folder)
-    if (folder.exists() or folder.is_symlink()) and not overwrite:
-        raise UsageError(
-            f"{str(folder)!r} exists. Choose another folder, or add --overwrite to "
-            "replace the study in it."
-        )
-    if folder.exists() and not (folder / INDEX).is_file():
-        raise UsageError(f"{str(folder)!r} holds no study, so it is not replaced.")
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(f"{str(folder)!r} exists. Choose another folder.")
 
 
 def prepare_folder(folder: Path) -> None:
     """Make the folder of the results; refuse one that cannot be written to."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is a file; --output names a folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    probe = folder / ".brainweave.partial"
-    probe.touch()
-    probe.unlink()
+    check_writable(folder / "report.html")
 
 
 def save_study(
@@ -75,14 +62,12 @@ def save_study(
     **settings: Any,
 ) -> None:
     """Write a study folder and, in it, the options of the command that made it."""
-    config = folder / "brainweave.toml"
-    if settings.get("overwrite"):
-        config.unlink(missing_ok=True)  # of the study that is replaced
     with console.stage("Writing subjects", len(study)) as tick:
         saved = study.save(folder, progress=lambda _, __, id: tick(id), **settings)
     origin = {"study_fingerprint": saved.fingerprint(), **(made_from or {})}
     made = provenance(console.command, {}, saved.ids, **origin)
-    write_config(config, console.command, used_options(console), made)
+    options = used_options(console)
+    write_config(folder / "brainweave.toml", console.command, options, made)
 
 
 def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
@@ -110,8 +95,6 @@ def open_study(path: Path, **settings: Any) -> "Study":
     """Open a study folder; refuse anything else with a way out."""
     from brainweave.study.study import Study
 
-    if not path.exists():
-        raise UsageError(f"There is no folder {str(path)!r}. Check the path.")
     if not (path / "study.json").is_file():
         raise UsageError(
             f"{str(path)!r} is not a study folder. Make one with: brainweave convert "
@@ -125,8 +108,6 @@ def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:
     import brainweave
     from brainweave.aligners.base import BaseAligner
 
-    if not path.is_file():
-        raise UsageError(f"There is no model file {str(path)!r}. Check the path.")
     model = brainweave.load(path)
     if not isinstance(model, BaseAligner):
         raise UsageError(f"{str(path)!r} holds the map of one subject, not a model.")
@@ -157,19 +138,15 @@ def write_config(
     command: str,
     options: Mapping[str, Any],
     made: Mapping[str, Any] | None = None,
-) -> Path:
+) -> None:
     """Write options so that ``--config`` gives the same run again."""
-    lines = [
-        f"# brainweave {__version__}; the same again: "
-        f"brainweave {command} --config {path.name}",
-        f"[{command}]",
-    ]
-    lines += [f"{key} = {toml(value)}" for key, value in options.items()]
-    if made is not None:
-        lines.append(f"\n[{MADE}]")
-        lines += [f"{k} = {toml(v)}" for k, v in made.items() if v is not None]
-    write_text(path, "\n".join(lines) + "\n")
-    return path
+    again = f"brainweave {command} --config {path.name}"
+    lines = [f"# brainweave {__version__}; the same again: {again}"]
+    for name, table in ((command, options), (MADE, made)):
+        if table:
+            known = {k: v for k, v in table.items() if v is not None}
+            lines += [f"[{name}]", *(f"{k} = {toml(v)}" for k, v in known.items()), ""]
+    write_text(path, "\n".join(lines))
 
 
 def toml(value: Any) -> str:
@@ -178,25 +155,20 @@ def toml(value: Any) -> str:
     Examples
     --------
     >>> toml({"energy": 0.82, "names": ["a", 'b"'], "on": True})
-    '{energy = 0.82, names = ["a", "b\\""], on = true}'
+    '{"energy" = 0.82, "names" = ["a", "b\\""], "on" = true}'
     """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, Mapping):
-        # TOML has no value that means none
-        known = {k: v for k, v in value.items() if v is not None}
-        pairs = (f"{_key(k)} = {toml(v)}" for k, v in known.items())
-        return "{" + ", ".join(pairs) + "}"
+        # TOML has no value that means none; any key may be written as JSON
+        known = {json.dumps(k): toml(v) for k, v in value.items() if v is not None}
+        return "{" + ", ".join(f"{k} = {v}" for k, v in known.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml(v) for v in value) + "]"
     # JSON's escapes are TOML's, but for the one character TOML forbids in addition
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def provenance(

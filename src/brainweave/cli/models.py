@@ -15,36 +15,18 @@ from brainweave.cli.console import Console, UsageError
 if TYPE_CHECKING:
     from brainweave.study.study import Study
 
-# what people type -> the class at the top of the package
-METHODS = {
-    "gdm": "GDM",
-    "paper-gdm": "PaperGDM",
-    "gdmcv": "GDMCV",
-    "hyperalignment": "Hyperalignment",
-    "regularized-hyperalignment": "RegularizedHyperalignment",
-    "kernel-hyperalignment": "KernelHyperalignment",
-    "svd-hyperalignment": "SVDHyperalignment",
-    "srm": "SRM",
-    "detsrm": "DetSRM",
-    "robust-srm": "RobustSRM",
-    "semi-supervised-srm": "SemiSupervisedSRM",
-    "gcca": "GCCA",
-    "promises": "ProMises",
-    "ridge": "RidgeAlignment",
-    "none": "NoAlignment",
-}
-SHORT = {  # as papers call them
-    "ha": "hyperalignment",
-    "rha": "regularized-hyperalignment",
-    "kha": "kernel-hyperalignment",
-    "svdha": "svd-hyperalignment",
-    "rsrm": "robust-srm",
-    "sssrm": "semi-supervised-srm",
-}
+# classes at the top of the package, and what people type, with dashes or without
+CLASSES = (
+    *("GDM", "PaperGDM", "GDMCV", "Hyperalignment", "RegularizedHyperalignment"),
+    *("KernelHyperalignment", "SVDHyperalignment", "SRM", "DetSRM", "RobustSRM"),
+    *("SemiSupervisedSRM", "GCCA", "ProMises"),
+)
+METHODS = {name.lower(): name for name in CLASSES}
+METHODS |= {"ridge": "RidgeAlignment", "none": "NoAlignment"}
 # options that are parameters of aligners, in the order of a configuration file
-SHARED = ("n_components", "graph", "random_state", "n_jobs")
+SHARED = ("n_components", "graph", "n_jobs")
 # parameters that commands of several methods give to those that have them
-OF_SOME = {*SHARED, "energy", "kernel"}
+OF_SOME = {*SHARED, "random_state", "energy", "kernel"}
 
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 
@@ -70,54 +52,35 @@ def make_aligner(
 
     asked = method.lower().replace("_", "-")
     foreign = "Adapter" if ":" in asked else None  # such as fmralign:ot
-    class_name = METHODS.get(SHORT.get(asked, asked), foreign)
+    class_name = METHODS.get(asked.replace("-", ""), foreign)
     offered = {} if class_name else plugins()
     if class_name is None and asked not in offered:
-        several = " (one; compare takes several)" if "," in method else ""
-        raise UsageError(
-            f"There is no method {method!r}; choose one of "
-            f"{', '.join([*METHODS, *offered])}{several}."
-        )
+        names = ", ".join([*METHODS, *offered])
+        raise UsageError(f"There is no method {method!r}; choose one of {names}.")
     cls = getattr(brainweave, class_name) if class_name else load_plugin(offered[asked])
     parameters = set(inspect.signature(cls).parameters)
     options = options or {}
     given = {name: options.get(name) for name in SHARED}
-    if given["n_components"] not in (None, "auto"):
-        try:
-            given["n_components"] = int(given["n_components"])
-        except ValueError:
-            raise UsageError(
-                "--n-components must be a number or auto; got "
-                f"{given['n_components']!r}."
-            ) from None
+    n_components = str(given["n_components"] or "auto")
+    if n_components.isdigit():
+        given["n_components"] = int(n_components)
+    elif n_components != "auto":
+        raise UsageError(
+            f"--n-components must be a number or auto; got {n_components!r}."
+        )
     values = c.with_params(given, c.parse_params(options.get("param")))
-    if isinstance(values.get("energies"), list):  # TOML has no value that means none
-        values["energies"] = [None if e == "auto" else e for e in values["energies"]]
-    if "hp" in values:
-        if values.get("kernel", "linear") == "linear":
-            raise UsageError(
-                "hp is the parameter of a kernel that is not linear: choose one with "
-                "--param kernel=gaussian, quadratic or sigmoid."
-            )
-        values["kernel_params"] = {"hp": values.pop("hp")}
     for name in [n for n in values if n not in parameters]:
         if name == "n_jobs" or (lenient and name in OF_SOME):
             del values[name]
     if class_name == "Adapter":  # what it does not have goes to the package
         others = {n: values.pop(n) for n in [*values] if n not in parameters}
         values |= {"method": asked, "params": others or None}
-    if class_name == "GDM" and {"energy", "solver"} & set(values):
-        raise UsageError("--method gdm has no energy or solver: use paper-gdm.")
     c.refuse_unknown(values, parameters, f"{method} has no parameter '{{}}'")
-    if study is not None and "graph" in parameters and is_film(study):
+    film = study is not None and not study.categories
+    if film and "graph" in parameters and all(s.stimuli is not None for s in study):
         values.setdefault("graph", "time")
     aligner = cls(**values)
     return by_region(aligner, options.get("parcels"), options.get("searchlight"))
-
-
-def is_film(study: "Study") -> bool:
-    """Whether samples have stimulus ids, but no categories."""
-    return not study.categories and all(s.stimuli is not None for s in study)
 
 
 def named_aligners(
@@ -135,22 +98,17 @@ def named_aligners(
     }
     known = {p.split("__")[-1] for a in made.values() for p in a.get_params()}
     asked = [n for n in SHARED if params.get(n) is not None]
-    asked += c.parse_params(params["param"])
     message = "None of these methods has a parameter '{}'"
-    c.refuse_unknown(asked, known | {"hp", "n_jobs", "random_state"}, message)
+    c.refuse_unknown([*asked, *c.parse_params(params["param"])], known, message)
     return made
 
 
 def resolved_options(aligner: Any) -> dict[str, Any]:
-    """Return the parameters of an aligner, defaults too, as options."""
-    # of an aligner that works region by region, those of a region
+    """Return the parameters of an aligner (of a region), defaults too, as options."""
     params = dict(getattr(aligner, "aligner", aligner).get_params(deep=False))
-    kernel_params = params.pop("kernel_params", None)
-    if isinstance(kernel_params, dict):
-        params["hp"] = kernel_params.get("hp")
-    simple = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, str))}
-    own = ("n_components", "graph", "n_jobs")
-    options: dict[str, Any] = {k: simple.pop(k) for k in own if k in simple}
+    kinds = (bool, int, float, str, dict)
+    simple = {k: v for k, v in params.items() if isinstance(v, kinds)}
+    options: dict[str, Any] = {k: simple.pop(k) for k in SHARED if k in simple}
     if "n_components" in options:
         options["n_components"] = str(options["n_components"])
     rest = [f"{k}={files.toml(v)}" for k, v in simple.items()]
@@ -172,17 +130,10 @@ def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
 
 def _atlas(parcels: str) -> Any:
     """Return the atlas of --parcels: a name, an image, or one for each hemisphere."""
-    from brainweave._core.exceptions import StudyError
     from brainweave.study.atlases import open_atlas
 
     files = parcels.split(",")
-    try:
-        opened = [open_atlas(file)[0] for file in files]
-    except StudyError as error:
-        raise UsageError(
-            f"--parcels must be an atlas file, two with a comma, or schaefer-100: "
-            f"{error}"
-        ) from error
+    opened = [open_atlas(file)[0] for file in files]
     if len(files) == 2:
         return dict(zip(("left", "right"), opened, strict=True))
     return opened[0] if Path(parcels).exists() else parcels
@@ -190,11 +141,11 @@ def _atlas(parcels: str) -> Any:
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
     """Make the samples of all subjects correspond; record what is dropped."""
-    if how is None:
-        return study
     from brainweave.evaluation.splits import match_study
     from brainweave.study.provenance import describe_record
 
+    if how is None:
+        return study
     matched = match_study(study, how)
     study.record = matched.record
     console.note(f"--match {dict(describe_record(matched.record))['matching']}")
@@ -243,35 +194,21 @@ def fit(
     subjects = first_half(match_and_report(whole, match, console), halves)
     subjects = what_all_saw(subjects, aligner, console)
     model = fit_study(aligner, subjects, console)
-    resolved: dict[str, Any] = {"param": None}
     if hasattr(model, "best_estimator_"):
-        _report_search(model, console)
+        best = {k: v for k, v in model.best_params_.items() if v is not None}
+        console.result(
+            f"Best: {best}; accuracy {model.best_score_:.3f}, chosen on these data and "
+            "so too high: score it with brainweave compare --method gdmcv"
+        )
         model = aligner = model.best_estimator_
-        resolved["method"] = "gdm" if type(model).__name__ == "GDM" else "paper-gdm"
-    resolved |= resolved_options(aligner)
+        method = "gdm" if type(model).__name__ == "GDM" else "paper-gdm"
+    resolved = {"method": method, "param": None, **resolved_options(aligner)}
+    facts: Any = {"seconds": dict(console.seconds), "warnings": list(console.warnings)}
+    facts |= {"study": subjects.name, "study_fingerprint": whole.fingerprint()}
     options = files.used_options(console, **resolved)
-    made = files.provenance(
-        "fit",
-        options,
-        subjects.ids,
-        study=subjects.name,
-        study_fingerprint=whole.fingerprint(),
-        seconds=dict(console.seconds),
-        warnings=list(console.warnings),
-    )
+    made = files.provenance("fit", options, subjects.ids, **facts)
     files.save_model(model, output, made, console)
     console.result(f"{output}: {summarize_model(model)}")
-
-
-def _report_search(search: Any, console: Console) -> None:
-    """Print the settings that a search chose."""
-    best = {k: v for k, v in search.best_params_.items() if v is not None}
-    shown = ", ".join(f"{name} {value}" for name, value in best.items())
-    console.result(
-        f"Best of {len(search.cv_results_['params'])}: {shown}; accuracy "
-        f"{search.best_score_:.3f}, chosen on these data and so too high: score it "
-        "with brainweave compare --method gdmcv"
-    )
 
 
 def first_half(study: "Study", by: str | None) -> "Study":
@@ -292,12 +229,9 @@ def what_all_saw(study: "Study", aligner: Any, console: Console) -> "Study":
 
     used = Split(study, study).for_aligner(aligner).aligning
     if used is not study:
-        had = sorted(s.n_samples for s in study)
-        console.note(
-            f"{type(aligner).__name__} needs equal rows: it aligns the "
-            f"{used.subjects[0].n_samples} samples that all subjects have, of {had[0]} "
-            f"to {had[-1]}."
-        )
+        n, most = used[0].n_samples, max(s.n_samples for s in study)
+        who = type(aligner).__name__
+        console.note(f"{who} aligns the {n} samples that all subjects have, of {most}.")
     return used
 
 
@@ -305,11 +239,8 @@ def summarize_model(model: Any) -> str:
     """Describe a model in a sentence or two, and whether alignment worked."""
     from brainweave.aligners.check.alignment_check import stored_check
 
-    text = (
-        f"{type(model).__name__} of {model.n_subjects_} subjects, "
-        f"{model.n_components_} shared features"
-    )
-    check = stored_check(model)
+    who = f"{type(model).__name__} of {model.n_subjects_} subjects"
+    text, check = f"{who}, {model.n_components_} shared features", stored_check(model)
     # a model of another method that comes from a file never knows
     known = check.available or hasattr(model, "component_summary")
     return f"{text}. {check.verdict}" if known else text
@@ -336,7 +267,6 @@ def transform(
             "--new",
         ),
     ] = False,
-    overwrite: c.Overwrite = False,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
@@ -345,12 +275,11 @@ def transform(
     Subjects of the study are found in the model by their ids. The tables of the samples
     have a column "aligned": 1 where a sample took part in the alignment. Scoring those
     would be circular, so compare refuses them. Fit with --halves to have others.
-    With --new, subjects that the model does not know are mapped by what all share.
     """
     from brainweave.study.shared import ZERO_SHOT, transform_study
 
     console: Console = context.obj
-    files.check_new_folder(out, overwrite)
+    files.check_new_folder(out)
     fitted, ids, made = files.load_model(model)
     people = files.open_study(study)
     fingerprint = people.fingerprint()
@@ -372,7 +301,8 @@ def transform(
     zero_shot = (shared.record or {}).get("zero_shot", {}).get("subjects", [])
     if zero_shot:
         origin |= {"new_subjects": zero_shot, "new_subjects_are": ZERO_SHOT}
-    files.save_study(shared, out, console, made_from=origin, overwrite=overwrite)
+        console.result(f"{', '.join(zero_shot)}: {ZERO_SHOT}")
+    files.save_study(shared, out, console, made_from=origin)
     n_all = sum(s.n_samples for s in people)
     flags = [s.aligned for s in shared if s.aligned is not None]
     n_new = sum(len(f) - int(f.sum()) for f in flags)
@@ -381,8 +311,6 @@ def transform(
         f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features; "
         f"{n_aligned} of {n_all} samples took part in the alignment and are {which}"
     )
-    if zero_shot:
-        console.result(f"{', '.join(zero_shot)}: {ZERO_SHOT}")
     if n_new == 0:
         warn_user(
             f"All {n_all} samples took part in the alignment, so that nothing can be "
@@ -421,11 +349,9 @@ def add_subject(
     people = files.open_study(study)
     wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
     joining = wanted or [id for id in people.ids if id not in ids]
-    for id in joining:
-        if id in ids:
-            raise UsageError(f"Subject {id!r} is in the model already.")
-    if not joining:
-        raise UsageError("Every subject of the study is in the model already.")
+    known = [id for id in joining or people.ids if id in ids]
+    if known:
+        raise UsageError(f"Subject {known[0]!r} is in the model already.")
     new = first_half(people.subset(subjects=joining), halves)
     fitted.ids_ = list(ids)
     with console.stage("Joining subjects", len(new)) as tick:

@@ -10,14 +10,14 @@ from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, PartlyFailed, UsageError
 from brainweave.cli.data import record_lines
-from brainweave.cli.models import fit_study, match_and_report, named_aligners
+from brainweave.cli.models import (
+    fit_study,
+    make_aligner,
+    match_and_report,
+    named_aligners,
+)
 
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
-# parameters of measures that --param sets; all others are those of methods
-OF_MEASURES = ("classifier", "window", "step", "enough", "score")
-
-
-# -- compare ---------------------------------------------------------------------------
 
 
 def compare(
@@ -34,16 +34,12 @@ def compare(
     output: c.OutFolder = Path("comparison"),
     n_components: c.Components = None,
     graph: c.Graph = None,
-    random_state: c.RandomState = None,
     match: c.Match = None,
     parcels: c.Parcels = None,
     searchlight: c.Radius = None,
-    param: c.MethodParam = None,
+    param: c.ScoreParam = None,
     measure: c.Measure = None,
     halves: c.Halves = "category",
-    block: c.Block = None,
-    border: c.Border = 0,
-    leave_out: c.LeaveOut = 1,
     protocol: Annotated[
         str,
         c.score(
@@ -64,29 +60,20 @@ def compare(
 
     Categories are classified; segments of a film are matched, by what people saw. All
     methods are scored on the same samples, and finished folds are not done again.
-    Options of methods apply to those that have them, and --param also sets parameters
-    of the measure, such as classifier=nu-svm or window=6. A method that fails gets a
-    row with its error; the others still run.
+    Options of methods apply to those that have them. A method that fails gets a row
+    with its error; the others still run.
     """
     from brainweave.evaluation.comparison import compare_methods
 
     console: Console = context.obj
-    if protocol not in (*PROTOCOLS, "both"):
-        raise UsageError(
-            f"--protocol must be joint, held-out or both; got {protocol!r}."
-        )
     subjects = files.open_study(study)
-    of_measure = [e for e in param or () if e.partition("=")[0].strip() in OF_MEASURES]
-    others = [entry for entry in param or () if entry not in of_measure]
-    scoring = c.parse_params(of_measure)
+    scoring, others = c.scoring_params(param)
     if n_permutations:
         scoring["n_permutations"] = n_permutations
     aligners = named_aligners({**context.params, "param": others}, "gdm,none", subjects)
     files.prepare_folder(output)
     match_and_report(subjects, match, console)
-    console.resume_hint = (
-        "Run the same command again: folds of methods that are done are kept."
-    )
+    console.resume_hint = "Run it again: folds of methods that are done are kept."
     options = files.used_options(console)
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
@@ -94,12 +81,8 @@ def compare(
             aligners,
             measure=measure,
             halves=halves,
-            block=block,
-            border=border,
-            leave_out=leave_out,
             protocols=PROTOCOLS if protocol == "both" else (protocol,),
             match=match,
-            random_state=random_state or 0,
             store=output / "store",
             # the index of a study lists the checksums of all its files
             version=hashlib.sha256((study / "study.json").read_bytes()).hexdigest(),
@@ -110,11 +93,10 @@ def compare(
     comparison.save(output)
     files.write_config(output / "compare.toml", "compare", options)
     if report and comparison.results:
-        failed = comparison.errors.items()
-        lost = [f"{name} could not be scored: {error}" for name, error in failed]
         page = {"study": subjects, "results": comparison.results, "config": options}
-        said = [*console.warnings, *lost]
-        files.write_page(output / "report.html", console, **page, warnings=said)
+        lost = [f"{who} was not scored: {e}" for who, e in comparison.errors.items()]
+        page |= {"warnings": [*console.warnings, *lost]}
+        files.write_page(output / "report.html", console, **page)
     console.result(str(comparison))
     console.note(f"Results are in {output}")
     if not comparison.results:
@@ -122,59 +104,52 @@ def compare(
         raise PartlyFailed(f"None of the methods could be scored: {error}")
 
 
-# -- learning-curve --------------------------------------------------------------------
-
-
-def learning_curve(
+def information_map(
     context: typer.Context,
     study: c.StudyFolder,
-    out: Annotated[Path, typer.Argument(help="Folder for the results.")],
     *,
-    method: Annotated[
-        list[str] | None, c.option("Methods; gdm by default.", panel=c.METHOD)
-    ] = None,
+    output: c.OutFolder = Path("map"),
+    parcels: c.Parcels = None,
+    searchlight: c.Radius = None,
+    method: c.Method = "gdm",
     n_components: c.Components = None,
     graph: c.Graph = None,
-    random_state: c.RandomState = None,
-    param: c.MethodParam = None,
+    match: c.Match = None,
+    param: c.ScoreParam = None,
     measure: c.Measure = None,
-    fraction: Annotated[
-        list[float] | None,
-        c.score("Share of the aligning data, 0 to 1; repeatable."),
-    ] = None,
     halves: c.Halves = "category",
-    leave_out: c.LeaveOut = 1,
     n_jobs: c.Jobs = None,
+    dask: c.Dask = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Score left-out people by how much aligning data of their own they have.
+    """Map where in the brain information is shared, place by place.
 
-    At a fraction of 0 they have none and are mapped by what all subjects share, if the
-    model has such a map.
+    Every parcel, or neighbourhood, is aligned and scored by itself, on samples that did
+    not align, of subjects who are left out, and once more without alignment. Written
+    are images, a table of places with corrected p-values, and a report.
     """
-    from brainweave.evaluation.learning_curve import FRACTIONS, learning_curve
+    import brainweave
 
     console: Console = context.obj
-    people = files.open_study(study)
-    models = named_aligners(context.params, "gdm", people)
-    files.prepare_folder(out)
-    how: dict[str, Any] = {"halves": halves, "leave_out": leave_out, "n_jobs": n_jobs}
-    how |= {"fractions": fraction or FRACTIONS, "random_state": random_state or 0}
-    with console.progress("Scoring amounts") as progress:
-        curve = learning_curve(
-            models, people, measure=measure, progress=progress, **how
+    if (parcels is None) == (searchlight is None):
+        raise UsageError("Say what places are: --parcels ATLAS or --searchlight MM.")
+    people = match_and_report(files.open_study(study), match, console)
+    scoring, others = c.scoring_params(param)
+    aligner = make_aligner(method, {**context.params, "param": others}, study=people)
+    if searchlight is not None:
+        aligner.set_params(spacing=searchlight / 2)
+    aligner.set_params(n_jobs=n_jobs)
+    files.prepare_folder(output)
+    with console.progress("Scoring places") as progress:
+        aligner.set_params(progress=lambda *done: progress(*done))
+        found = brainweave.information_map(
+            aligner, people, measure=measure, halves=halves, **scoring
         )
-    curve.save(out / "learning_curve.json")
-    options = files.used_options(console)
-    files.write_config(out / "learning-curve.toml", "learning-curve", options)
-    page = {"study": people, "learning_curve": curve, "config": options}
-    files.write_page(out / "report.html", console, **page)
-    console.result(str(curve))
-    console.note(f"Results are in {out}")
-
-
-# -- info ------------------------------------------------------------------------------
+    paths = found.save(output)
+    files.write_page(output / "report.html", console, information=found)
+    files.write_config(output / "map.toml", "map", files.used_options(console))
+    console.result(f"{output}: {found} ({len(paths)} files)")
 
 
 def info(
@@ -184,15 +159,8 @@ def info(
     ],
     *,
     verify: Annotated[bool, c.option("Compare all checksums.", "--verify")] = False,
-    quiet: c.Quiet = False,
 ) -> None:
     """Show what is in a study or a model, how large it is, and why."""
-    if not path.exists():
-        raise UsageError(f"There is nothing at {str(path)!r}. Check the path.")
-    if not path.is_dir() and path.suffix != ".safetensors":
-        raise UsageError(
-            f"{str(path)!r} is neither a study folder nor a .safetensors file."
-        )
     describe = _describe_study if path.is_dir() else _describe_model
     context.obj.result("\n".join(describe(path, verify)))
 
@@ -201,10 +169,18 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
     from brainweave.study.provenance import cautions
 
     study = files.open_study(path, verify=verify or None)
+    shown = [s.labels if study.categories else s.stimuli for s in study]
+    orders = {
+        tuple(range(s.n_samples) if own is None else own.tolist())
+        for s, own in zip(study, shown, strict=True)
+    }
+    order = "sequences differ: GDM, or --match for methods locked in time"
+    if len(orders) == 1:
+        order = "the same sequence for all: any method can align it"
     lines = [
         f"Study {study.name or path.name!r}: {len(study)} subjects",
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
-        f"Samples: {_order_of(study)}",
+        f"Samples: {order}",
         "",
         study.summary().reset_index().to_string(index=False),
     ]
@@ -215,31 +191,6 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
     return lines
 
 
-def _order_of(study: Any) -> str:
-    """Say which methods the order of the samples allows."""
-    from brainweave.plotting.films import read_timeline
-
-    film = None if study.categories else read_timeline(study)
-    if film is not None:
-        n, seen = film.films.size, film.seen
-        films = ", ".join(filter(None, film.names))
-        told = f"a film ({films}) of {n} time steps" if films else f"{n} time steps"
-        if seen.all():
-            return f"{told}, seen by all: any method can align it"
-        least, most = seen.sum(axis=1).min(), seen.sum(axis=1).max()
-        return (
-            f"{told}; subjects saw {least} to {most}, all of them "
-            f"{seen.all(axis=0).sum()}: GDM uses what each one saw, methods locked in "
-            "time what all saw"
-        )
-    # row t is the same category in all subjects
-    labels = [s.labels.tolist() for s in study if s.labels is not None]
-    same_length = len({s.n_samples for s in study}) == 1
-    if same_length and all(known == labels[0] for known in labels):
-        return "the same sequence for all: any method can align it"
-    return "sequences differ: GDM, or --match for methods locked in time"
-
-
 def _describe_model(path: Path, verify: bool) -> list[str]:
     from rich.filesize import decimal
 
@@ -247,17 +198,16 @@ def _describe_model(path: Path, verify: bool) -> list[str]:
 
     found = brainweave.describe(path, verify=verify)
     made, facts = found["provenance"], found["facts"]
-    lines = [
+    if made.get("subjects"):
+        facts = {"subjects": ", ".join(map(str, made["subjects"])), **facts}
+    if "command" in made:
+        facts = {**facts, "made by": f"{made['command']} {made.get('made', '')}"}
+    return [
         f"{path}: {found['what']}",
         f"{found['kind']} file, written by brainweave {found['brainweave']}, "
         f"{decimal(found['n_bytes'])}",
         *(f"  {name}: {value}" for name, value in facts.items()),
     ]
-    if made.get("subjects") and "subjects" not in facts:
-        lines.append(f"  subjects: {', '.join(map(str, made['subjects']))}")
-    if "command" in made:
-        lines.append(f"  made by: {made['command']} {made.get('made', '')}".rstrip())
-    return lines
 
 
 # -- report and demo -------------------------------------------------------------------
@@ -291,26 +241,14 @@ def report(
         # the report refuses a model of another study than the one given
         fitted.study_fingerprint = made.get("study_fingerprint")
     if people is not None and fitted is not None:
-        missing = [id for id in ids if id not in people.ids]
-        if missing:
-            raise UsageError(
-                f"The study lacks subject {missing[0]!r} of the model. Give the study "
-                "that the model was fitted on."
-            )
         people = people.subset(subjects=ids)
     scores: dict[str, Any] = {}
     for path in results or []:
         for name, result in Comparison.load(path).results.items():
             scores[f"{path.stem} {name}" if name in scores else name] = result
-    files.write_page(
-        out,
-        console,
-        study=people,
-        model=fitted,
-        results=scores or None,
-        config=made.get("options"),
-        warnings=[*made.get("warnings", []), *console.warnings],
-    )
+    page = {"study": people, "model": fitted, "results": scores or None}
+    page |= {"warnings": [*made.get("warnings", []), *console.warnings]}
+    files.write_page(out, console, config=made.get("options"), **page)
     options = files.used_options(console)
     files.write_config(out.with_suffix(".toml"), "report", options)
     console.result(str(out))
@@ -323,7 +261,6 @@ def demo(
     ),
     *,
     n_subjects: Annotated[int, c.option("Subjects to simulate.", min=3)] = 8,
-    config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
     """Show the whole way: simulate, align, score, and write a report.
@@ -339,12 +276,9 @@ def demo(
     folder, options = out / "study", files.used_options(console)
     files.prepare_folder(out)
     with console.stage("Simulating"):
+        gaps: Any = {"missing_categories": 2, "missing_runs": 2, "missing_samples": 0.1}
         simulated = brainweave.simulate_study(
-            n_subjects=n_subjects,
-            missing_categories=2,
-            missing_runs=2,
-            missing_samples=0.1,
-            random_state=0,
+            n_subjects=n_subjects, random_state=0, **gaps
         )
         study = simulated.save(folder, overwrite=folder.exists())
     gdm = brainweave.GDM()
@@ -359,13 +293,9 @@ def demo(
         )
     comparison.save(out)
     model = fit_study(gdm, study, console)
-    made = files.provenance(
-        "demo", options, study.ids, study_fingerprint=study.fingerprint()
-    )
+    made = files.provenance("demo", options, study.ids)
     files.save_model(model, out / "model.safetensors", made, console)
     content = {"study": study, "model": model, "results": comparison.results}
-    page = files.write_page(
-        out / "report.html", console, title="brainweave demo", **content
-    )
+    page = files.write_page(out / "report.html", console, **content)
     console.result(str(comparison))
     console.result(f"Report: {page}")

@@ -238,7 +238,7 @@ class InformationMap:
         """
         from brainweave.plotting.model import plot_brain
 
-        options = {"title": SHOWN[what], "views": ("lateral", "medial"), **options}
+        options = {"title": SHOWN[what], **options}
         return plot_brain(self.to_image(what, by=by), self.spaces[0], **options)
 
     def save(self, folder: str | PathLike[str], *, name: str = "") -> list[Path]:

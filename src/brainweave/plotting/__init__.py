@@ -6,7 +6,7 @@ the first is drawn.
 """
 
 from brainweave.plotting.films import plot_coverage, plot_time_courses
-from brainweave.plotting.model import plot_brain, plot_feature_map, plot_shared_space
+from brainweave.plotting.model import plot_brain, plot_shared_space
 from brainweave.plotting.results import (
     plot_accuracy,
     plot_confusion,
@@ -21,7 +21,6 @@ __all__ = [
     "plot_brain",
     "plot_confusion",
     "plot_coverage",
-    "plot_feature_map",
     "plot_learning_curve",
     "plot_sequences",
     "plot_shared_space",

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brainweave._core.arrays import Codes, Matrix, to_numpy
+from brainweave._core.arrays import Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing
 from brainweave.evaluation import timeline as timelines
-from brainweave.evaluation.metrics import average_seen, averages_of_others, zscored
+from brainweave.evaluation.metrics import average_seen, zscored
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 N_TICKS = 9
-ROUND = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1200, 3600)
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,6 @@ class Timeline(timelines.Timeline):
         film = self.names[self.films[step]] if len(self.names) > 1 else ""
         return f"{film} {time}".strip()
 
-    @property
-    def clock(self) -> str:
-        """What times are counted in."""
-        return "sample of the film" if self.seconds is None else "time in the film"
-
 
 def read_timeline(study: Any) -> Timeline | None:
     """Return the time steps of a study of films; None if it is none.
@@ -84,27 +78,18 @@ def _need_timeline(study: Any) -> Timeline:
     found = study if isinstance(study, Timeline) else read_timeline(study)
     if found is None:
         raise InputError(
-            "The samples have no stimulus ids, so nothing tells who saw what when. "
-            "Give the study its films: brainweave.study.film_clock(study, films)."
+            "The samples have no stimulus ids, so nothing tells who saw what when: see "
+            "brainweave.study.film_clock."
         )
     return found
 
 
 def _label_clock(ax: Any, timeline: Timeline) -> None:
-    """Name times below the axes, round ones, and films above them."""
-    films, n, seconds = timeline.films, timeline.films.size, timeline.seconds
+    """Name times below the axes, and films above them."""
+    films, n = timeline.films, timeline.films.size
     starts = [int(np.argmax(films == f)) for f in range(len(timeline.names))]
-    since = np.arange(n) - np.array(starts)[films] if seconds is None else seconds
-    for every in ROUND if seconds is None else (60.0 * r for r in ROUND):
-        whole = np.floor(since / every + 1e-6)
-        new = np.r_[True, (np.diff(whole) != 0) | (np.diff(films) != 0)]
-        round_ones = np.flatnonzero(new & (since < every * (whole + 0.5)))
-        if round_ones.size <= N_TICKS:
-            break
-    else:
-        round_ones = np.array(starts[:: -(-len(starts) // N_TICKS)])
     one = replace(timeline, names=timeline.names[:1])
-    ticks = round_ones.tolist()
+    ticks = np.unique(np.linspace(0, n, N_TICKS, endpoint=False).astype(int)).tolist()
     style.name_ticks(ax.xaxis, ticks, map(one.name, ticks))
     for start in starts[1:]:
         ax.axvline(start, color=MUTED, linewidth=0.8, linestyle=DASHED)
@@ -113,15 +98,15 @@ def _label_clock(ax: Any, timeline: Timeline) -> None:
             how: Any = {"xycoords": ax.get_xaxis_transform(), "color": MUTED}
             how |= {"xytext": (2, 3), "textcoords": "offset points", "fontsize": 8}
             ax.annotate(name, (start, 1.0), parse_math=False, **how)
-    unit = " (minutes:seconds)" if seconds is not None else ""
-    ax.set(xlim=(0, n), xlabel=timeline.clock + unit)
+    told = "time in the film (minutes:seconds)"
+    ax.set(xlim=(0, n), xlabel="sample" if timeline.seconds is None else told)
 
 
 @style.styled
 def plot_coverage(
     study: Any,
     *,
-    names: Sequence[Any] | None = None,
+    names: Sequence[str] | None = None,
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Plot who saw which part of the films, a strip per subject.
@@ -152,9 +137,7 @@ def plot_coverage(
     from matplotlib.colors import to_rgba
 
     timeline = _need_timeline(study)
-    if names is None:
-        names = [s.id for s in study]
-    names = style.name_subjects(names, len(timeline.places))
+    names = names or [s.id for s in study]
     colors = [to_rgba(color) for color in style.palette(len(timeline.names))]
     image = np.array(colors)[timeline.films] * timeline.seen[:, :, None]
     ax = style.draw_strips(image, names, axes)
@@ -216,96 +199,20 @@ def plot_time_courses(
     return ax
 
 
-@dataclass(frozen=True)
-class SegmentsFound:
-    """Which segments of a film each person's are most like, among those of the others.
-
-    `found` has, per person and segment, the number of the segment that the average of
-    the others resembles most, -1 where too little was seen; `starts` are their first
-    time steps, `chance` is what guessing finds.
-    """
-
-    found: Codes
-    starts: Codes
-    chance: float
-
-    @property
-    def matched(self) -> Matrix:
-        """Share of those who saw a segment whose own it is; NaN if nobody saw it."""
-        seen = (self.found >= 0).sum(axis=0)
-        right = (self.found == np.arange(self.starts.size)).sum(axis=0)
-        return np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
-
-    def confusion(self, most: int) -> tuple[Codes, Codes]:
-        """Count true against found segments, in at most so many stretches; and these.
-
-        The stretches are told by their first segments.
-        """
-        size = -(-self.starts.size // most)
-        n = -(-self.starts.size // size)
-        counts = np.zeros((n, n), np.intp)
-        person, true = np.nonzero(self.found >= 0)
-        np.add.at(counts, (true // size, self.found[person, true] // size), 1)
-        return counts, np.arange(0, self.starts.size, size)
-
-
-def find_segments(
-    shared: Sequence[Matrix], timeline: Timeline, *, window: int = 9
-) -> SegmentsFound | None:
-    """Find segments of each person in the average of the others; None if there are few.
-
-    Segments follow each other and do not cross from one film to the next.
-    """
-    sizes = np.bincount(timeline.films)
-    begins = np.cumsum(sizes) - sizes
-    starts = np.concatenate(
-        [
-            b + window * np.arange(n // window)
-            for b, n in zip(begins, sizes, strict=True)
-        ]
-    )
-    if starts.size < 2:
-        return None
-    laid = timeline.lay(shared)
-    rows = starts[:, None] + np.arange(window)
-    found, chances = [], []
-    for own, others in zip(laid, averages_of_others(laid), strict=True):
-        a, b = (x[rows].reshape(starts.size, -1) for x in (own, others))
-        alike, common = _correlate_seen(a, b)
-        alike[common < a.shape[1] / 2] = -np.inf
-        # the segment itself must have been seen by both, and have a rival
-        counts = (np.diag(alike) > -2) & ((alike > -2).sum(axis=1) > 1)
-        found.append(np.where(counts, alike.argmax(axis=1), -1))
-        chances += list(1 / (alike > -2).sum(axis=1)[counts])
-    if not chances:
-        return None
-    return SegmentsFound(np.array(found), starts, float(np.mean(chances)))
-
-
-def _correlate_seen(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
-    """Correlate rows of a with rows of b over what both have, and count that."""
-    known_a, known_b = (np.isfinite(x).astype(float) for x in (a, b))
-    a, b = np.nan_to_num(a), np.nan_to_num(b)
-    n = known_a @ known_b.T
-    some = np.maximum(n, 1)
-    sum_a, sum_b = a @ known_b.T, known_a @ b.T
-    spread = ((a * a) @ known_b.T - sum_a**2 / some) * (
-        known_a @ (b * b).T - sum_b**2 / some
-    )
-    norm = np.sqrt(np.where(spread > 1e-12, spread, np.inf))
-    return (a @ b.T - sum_a * sum_b / some) / norm, n
-
-
 @style.styled
 def plot_segments_found(
-    segments: SegmentsFound, timeline: Timeline, *, axes: "Axes | None" = None
+    shares: Matrix,
+    timeline: Timeline,
+    *,
+    window: int,
+    chance: float,
+    axes: "Axes | None" = None,
 ) -> "Axes":
     """Plot the share of people whose segment is found, over the films, and chance."""
     ax = style.new_axes(axes, 6.8, 2.2)
-    width = int(np.diff(segments.starts).min(initial=timeline.films.size))
-    shares = np.nan_to_num(segments.matched)
-    ax.bar(segments.starts, shares, width=0.92 * width, align="edge", color=ACCENT)
-    ax.axhline(segments.chance, color=INK, linestyle=DASHED, linewidth=1.1)
+    starts, heights = window * np.arange(len(shares)), np.nan_to_num(shares)
+    ax.bar(starts, heights, width=0.92 * window, align="edge", color=ACCENT)
+    ax.axhline(chance, color=INK, linestyle=DASHED, linewidth=1.1)
     ax.set_ylim(0, 1)
     ax.set_yticks(np.linspace(0, 1, 5), [f"{p} %" for p in range(0, 101, 25)])
     ax.set_ylabel("people whose\nsegment is found")

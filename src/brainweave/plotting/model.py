@@ -1,6 +1,7 @@
 """Figures of what an aligner learned: the shared space and maps of the brain."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ def plot_shared_space(
     labels: Sequence[Any],
     *,
     components: tuple[int, int] = (0, 1),
-    color_by: str = "label",
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Plot the samples of all subjects in two dimensions of the shared space.
@@ -33,8 +33,6 @@ def plot_shared_space(
         Category of each sample; None for unlabelled ones.
     components : (int, int), default=(0, 1)
         Shared features to plot, numbered from 0.
-    color_by : {"label", "subject"}, default="label"
-        What the colours show.
     axes : matplotlib Axes, optional
         Where to draw; by default in a new figure.
 
@@ -52,22 +50,14 @@ def plot_shared_space(
     >>> axes.get_xlabel()
     'shared feature 0'
     """
-    if color_by not in ("label", "subject"):
-        raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
     style.check_not_empty(shared, "subjects")
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
     sequences = read_sequences(labels)
-    lengths = [len(array) for array in arrays]
-    if lengths != sequences.lengths:
-        raise InputError(
-            f"labels of {sequences.lengths} samples do not fit features of {lengths}: "
-            "give one label per sample, one list per subject."
-        )
+    if [len(array) for array in arrays] != sequences.lengths:
+        raise InputError("labels must have one label per sample, one list per subject.")
     points = np.concatenate(arrays)[:, list(components)]
-    kinds = sequences.names if color_by == "subject" else sequences.categories
+    kinds = sequences.categories
     of_sample = [label for subject in sequences.labels for label in subject]
-    if color_by == "subject":
-        of_sample = list(np.repeat(np.array(kinds, dtype=object), sequences.lengths))
     ax = style.new_axes(axes, 5.6, 4.2)
     shown = {}
     colors = [*style.palette(len(kinds)), style.UNLABELLED]
@@ -83,32 +73,27 @@ def plot_shared_space(
     return ax
 
 
-# -- shared features on the brain ------------------------------------------------------
-
 # What nilearn's glass brain covers, in mm (the MNI152 template, and a little room).
 _GLASS_LOW = np.array([-80.0, -115.0, -75.0])
 _GLASS_HIGH = np.array([80.0, 80.0, 95.0])
 
 
-def plot_feature_map(
-    subject_map: Any,
-    component: int = 0,
+def plot_brain(
+    image: Any,
+    space: Any = None,
     *,
     title: str | None = None,
     limit: float | None = None,
     colorbar: bool = True,
 ) -> Any:
-    """Plot the pattern of one shared feature on a subject's brain.
-
-    Volumes within the MNI template are shown as a glass brain, others as three cuts;
-    surfaces of fsaverage or fsLR-32k as inflated hemispheres.
+    """Plot a map on the brain: a glass brain, cuts, or inflated surfaces.
 
     Parameters
     ----------
-    subject_map : SubjectMap
-        Of a model that was fitted on images, so that its ``space`` is known.
-    component : int, default=0
-        Shared feature, numbered from 0.
+    image : image
+        What ``to_image`` of a space, a map or an :class:`InformationMap` gives.
+    space : object, optional
+        The space it is of, for hemispheres that do not name themselves.
     title : str, optional
         Title of the figure.
     limit : float, optional
@@ -126,50 +111,8 @@ def plot_feature_map(
     >>> from brainweave import GDM, simulate_study
     >>> study = simulate_study(n_subjects=3, categories=4, n_voxels=40, random_state=0)
     >>> gdm = GDM(n_components=3).fit(study)
-    >>> display = plot_feature_map(gdm.maps_[0], component=0, title="shared feature 0")
+    >>> display = plot_brain(gdm.maps_[0].to_image(0), title="shared feature 0")
     >>> display.savefig("feature.png")
-    """
-    image = subject_map.to_image(component)
-    how: Any = {"title": title, "limit": limit, "colorbar": colorbar}
-    return plot_brain(image, subject_map.space, **how)
-
-
-def plot_brain(
-    image: Any,
-    space: Any = None,
-    *,
-    title: str | None = None,
-    limit: float | None = None,
-    colorbar: bool = True,
-    views: Sequence[str] = ("lateral",),
-    mesh: Any = "auto",
-) -> Any:
-    """Plot a map on the brain: a glass brain, cuts, or inflated surfaces.
-
-    Parameters
-    ----------
-    image : image
-        What ``to_image`` of a space, a map or an :class:`InformationMap` gives.
-    space : object, optional
-        The space it is of, for hemispheres that do not name themselves.
-    title, limit, colorbar : various
-        As in :func:`plot_feature_map`.
-    views : sequence of str, default=("lateral",)
-        From where surfaces are seen, a row for each.
-    mesh : str, mesh or mapping, default="auto"
-        What surfaces are drawn on; "auto" takes the inflated fsaverage or fsLR-32k.
-        Else as ``mesh`` of :class:`brainweave.Searchlight`.
-
-    Returns
-    -------
-    nilearn display or Figure
-        What nilearn returns: a display for volumes, a figure for surfaces.
-
-    Examples
-    --------
-    >>> import nibabel as nib
-    >>> values = np.ones((4, 5, 4), np.float32)
-    >>> display = plot_brain(nib.Nifti1Image(values, np.diag([9.0, 9, 9, 1])))
     """
     import matplotlib.pyplot as plt
     from nilearn import plotting
@@ -177,7 +120,7 @@ def plot_brain(
     options: dict[str, Any] = {"cmap": "RdBu_r", "title": title}
     sides = _hemispheres(image, space)
     if sides:
-        return _plot_surfaces(sides, limit, colorbar, views, mesh, **options)
+        return _plot_surfaces(sides, limit, colorbar, **options)
     limit = limit or _largest(image.dataobj)
     options |= {"vmin": -limit, "vmax": limit, "colorbar": colorbar}
     options["figure"] = plt.figure(figsize=(6.6, 2.4))
@@ -211,10 +154,7 @@ def _hemispheres(image: Any, space: Any) -> dict[str, Any]:
             found[structure] = np.zeros(n)
             found[structure][axis.vertex[here]] = values[here]
         if not found:
-            raise InputError(
-                "These grayordinates have no surface to draw. Save the map, "
-                "image.to_filename(path), and open it in a viewer of CIFTI files."
-            )
+            raise InputError("These grayordinates have no surface to draw.")
         return found
     if hasattr(image, "darrays"):  # one structure alone; its name is in the space
         image = {next(iter(space.masks)): image}
@@ -229,46 +169,36 @@ def _hemispheres(image: Any, space: Any) -> dict[str, Any]:
 
 
 def _plot_surfaces(
-    sides: dict[str, Any],
-    limit: float | None,
-    colorbar: bool,
-    views: Sequence[str],
-    mesh: Any,
-    *,
-    cmap: str,
-    title: Any,
+    sides: dict[str, Any], limit: float | None, colorbar: bool, *, cmap: str, title: Any
 ) -> Any:
-    """Plot hemispheres side by side, a row for each view."""
+    """Plot inflated hemispheres of fsaverage or fsLR-32k from outside and inside."""
     import matplotlib.pyplot as plt
-    from nilearn import plotting
+    from nilearn import datasets, plotting
 
-    from brainweave.study.meshes import NAMED, meshes_of, named_mesh, side_of
+    from brainweave.study.meshes import NAMED, named_mesh, side_of
 
     names = {n: name for name, n in NAMED.items()}
     sizes = {structure: len(values) for structure, values in sides.items()}
-    known = mesh != "auto" or all(n in names for n in sizes.values())
-    if not known:
+    if not {*sizes.values()} <= {*names}:
         raise InputError(
             f"There is no picture for surfaces of {sizes} vertices: no mesh of that "
-            "size is known by name. Pass mesh={'left': 'lh.inflated.surf.gii', ...} to "
-            "plotting.plot_brain, or save the map and open it in a surface viewer."
+            "size is known by name. Save the map and open it in a surface viewer."
         )
-    figure = plt.figure(figsize=(3.3 * len(sides), 2.5 * len(views)))
+    # fsaverage5 and coarser meshes, its first vertices, have folds that nilearn holds
+    depth = datasets.load_fsaverage_data("fsaverage5", data_type="sulcal").data.parts
+    figure = plt.figure(figsize=(3.3 * len(sides), 5.0))
     limit = limit or max(map(_largest, sides.values()))
-    panels = [(view, structure) for view in views for structure in sorted(sides)]
+    panels = list(product(("lateral", "medial"), sorted(sides)))
     for number, (view, structure) in enumerate(panels, start=1):
-        side, n = side_of(structure), sizes[structure]
-        if mesh == "auto":
-            drawn = named_mesh(names[n], side, "inflated")
-        else:
-            drawn = meshes_of(mesh, {structure: n})[structure]
+        n, side = sizes[structure], side_of(structure)
+        hemi = "right" if side == "R" else "left"
         plotting.plot_surf_stat_map(
-            tuple(drawn),
+            tuple(named_mesh(names[n], side, "inflated")),
             sides[structure],
-            hemi="right" if side == "R" else "left",
+            hemi=hemi,
             view=view,
-            bg_map=_folds(names.get(n, ""), side),
-            axes=figure.add_subplot(len(views), len(sides), number, projection="3d"),
+            bg_map=depth[hemi][:n] if n <= NAMED["fsaverage5"] else None,
+            axes=figure.add_subplot(2, len(sides), number, projection="3d"),
             figure=figure,
             vmax=limit,
             threshold=1e-6 * limit,  # where there is nothing, folds are seen
@@ -279,15 +209,3 @@ def _plot_surfaces(
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
-
-
-def _folds(name: str, side: str) -> Any:
-    """Return the sulcal depth to draw behind a map, of fsaverage5 and coarser ones."""
-    from brainweave.study.meshes import NAMED
-
-    if name not in ("fsaverage3", "fsaverage4", "fsaverage5"):
-        return None
-    from nilearn.datasets import load_fsaverage_data
-
-    depth = load_fsaverage_data("fsaverage5", data_type="sulcal").data
-    return depth.parts["right" if side == "R" else "left"][: NAMED[name]]

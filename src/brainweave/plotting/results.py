@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing, sort_labels
@@ -49,25 +48,22 @@ class Sequences:
         return found
 
 
-def read_sequences(study: Any, names: Sequence[Any] | None = None) -> Sequences:
+def read_sequences(study: Any) -> Sequences:
     """Take labels and runs from a Study, or from one list of labels per subject."""
     entries = list(study)
     style.check_not_empty(entries, "subjects")
-    if names is None and all(hasattr(s, "id") for s in entries):
-        names = [s.id for s in entries]
-    names = style.name_subjects(names, len(entries))
-    labels: list[list[Any]] = []
-    runs: list[list[Any]] = []
+    names = [getattr(s, "id", f"subject {i}") for i, s in enumerate(entries)]
+
+    def listed(values: Any, n: int) -> list[Any]:
+        known = np.asarray([None] * n if values is None else values, dtype=object)
+        return [None if is_missing(v) else v for v in known.tolist()]
+
+    labels, runs = [], []
     for entry in entries:
         is_subject = hasattr(entry, "n_samples")
         n = int(entry.n_samples) if is_subject else len(entry)
-        for values, kept in (
-            (entry.labels if is_subject else entry, labels),
-            (getattr(entry, "runs", None), runs),
-        ):
-            known = [None] * n if values is None else values
-            listed = np.asarray(known, dtype=object).tolist()
-            kept.append([None if is_missing(v) else v for v in listed])
+        labels.append(listed(entry.labels if is_subject else entry, n))
+        runs.append(listed(getattr(entry, "runs", None), n))
     return Sequences([str(n) for n in names], labels, runs)
 
 
@@ -75,7 +71,6 @@ def read_sequences(study: Any, names: Sequence[Any] | None = None) -> Sequences:
 def plot_sequences(
     study: Any,
     *,
-    names: Sequence[Any] | None = None,
     legend: bool = True,
     axes: "Axes | None" = None,
 ) -> "Axes":
@@ -85,8 +80,6 @@ def plot_sequences(
     ----------
     study : Study, or list of array-like
         Subjects with labels (and runs), or one array of labels per subject.
-    names : sequence of str, optional
-        Names of the subjects; by default their ids.
     legend : bool, default=True
         Whether to add a legend, if there are not too many categories.
     axes : matplotlib Axes, optional
@@ -106,7 +99,7 @@ def plot_sequences(
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    sequences = read_sequences(study, names)
+    sequences = read_sequences(study)
     categories = sequences.categories
     colors = dict(zip(categories, style.palette(len(categories)), strict=True))
     n, longest = len(sequences.names), max(sequences.lengths)
@@ -114,8 +107,7 @@ def plot_sequences(
     for row, labels in enumerate(sequences.labels):
         for column, label in enumerate(labels):
             image[row, column] = to_rgba(colors.get(label, style.UNLABELLED))
-    width = 7.2 if legend else 6.6
-    ax = style.draw_strips(image, sequences.names, axes, width=width)
+    ax = style.draw_strips(image, sequences.names, axes)
     for row, runs in enumerate(sequences.runs):
         borders = [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]]
         ax.vlines(borders, row, row + 1, color=style.PAPER, linewidth=1.6)
@@ -127,14 +119,10 @@ def plot_sequences(
     return ax
 
 
-# -- how well it was classified --------------------------------------------------------
-
 BASELINES = ("noalignment", "withoutalignment", "none")
 ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
 MAX_NAMES = 30  # categories up to which rows and columns are named
-
-
 # what a score is called, and how it is written
 SCORES = {
     "accuracy": "accuracy",
@@ -145,28 +133,26 @@ SCORES = {
 }
 
 
-class Scored:
-    """A result and its name, with defaults for what results of others may lack.
+# of attributes that some results lack
+DEFAULTS: dict[str, Any] = {"protocol": "", "study": {}, "design": {}, "chance_is": ""}
+DEFAULTS |= {"p_value": None, "smallest_p": None, "score": "accuracy", "chance": 0.0}
 
-    ``method`` is the class of the aligner, ``label`` its name to show, ``p_value``
-    that of the permutation test; ``folds`` has a mapping, maybe empty, for each score.
-    Scores subject by subject have a fold for each.
+
+class Scored:
+    """A result and its name; it has the attributes of the result in DEFAULTS.
+
+    ``method`` is the class of the aligner, ``label`` its name to show; ``folds`` has a
+    mapping, maybe empty, for each score. Scores subject by subject have a fold for
+    each.
     """
 
     def __init__(self, name: str, result: Any) -> None:
-        if not (hasattr(result, "scores") and hasattr(result, "chance")):
-            raise TypeError(
-                f"Result {name!r} is a {type(result).__name__} without 'scores' and "
-                "'chance'; give what an evaluation such as score_alignment returns."
-            )
-        if np.size(result.scores) == 0:
-            raise InputError(f"Result {name!r} has no folds.")
+        if not np.size(getattr(result, "scores", ())):
+            raise InputError(f"Result {name!r} has no scores.")
         self.name, self.result = name, result
         self.method = str(getattr(result, "method", "") or name)
-        self.protocol = str(getattr(result, "protocol", "") or "")
         self.label = method_label(self.method)
         self.aligns_nothing = self.label == UNALIGNED
-        self.score = str(getattr(result, "score", "accuracy"))
         self.scores = np.asarray(result.scores, dtype=float)
         self.folds: list[Mapping[str, Any]] = list(getattr(result, "folds", None) or [])
         if self.scores.ndim == 2:
@@ -178,12 +164,13 @@ class Scored:
             ]
             self.scores = self.scores[~np.isnan(self.scores)]
         self.folds = self.folds or [{} for _ in self.scores]
-        self.mean, self.chance = float(self.scores.mean()), float(result.chance)
-        self.p_value: float | None = getattr(result, "p_value", None)
-        self.smallest_p: float | None = getattr(result, "smallest_p", None)
-        self.chance_is = str(getattr(result, "chance_is", ""))
-        self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
-        self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
+        self.mean = float(self.scores.mean())
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the result."""
+        if name not in DEFAULTS:
+            raise AttributeError(name)
+        return getattr(self.result, name, DEFAULTS[name])
 
     @property
     def called(self) -> str:
@@ -214,8 +201,6 @@ def method_label(method: str) -> str:
 
 def list_results(results: Any) -> list[Scored]:
     """Name one result, a list or a mapping of results, or those of a comparison."""
-    if results is None:
-        return []
     results = getattr(results, "results", results)  # of a Comparison
     if isinstance(results, Mapping):
         return [Scored(str(name), result) for name, result in results.items()]
@@ -286,8 +271,6 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
 def plot_confusion(
     result: Any,
     *,
-    title: str | None = None,
-    axis_names: tuple[str, str] = ("predicted", "true"),
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Plot the confusion matrix of a result as shares of the true category.
@@ -296,10 +279,6 @@ def plot_confusion(
     ----------
     result : ClassificationResult
         With ``confusion`` (counts; rows are the true categories) and ``categories``.
-    title : str, optional
-        Default: the method and its protocol.
-    axis_names : tuple of two str, default=("predicted", "true")
-        Of columns and rows.
     axes : matplotlib Axes, optional
         Where to draw; by default in a new figure.
 
@@ -319,8 +298,10 @@ def plot_confusion(
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
     counts = np.asarray(result.confusion, dtype=float)
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = counts / np.where(totals > 0, totals, np.nan)
     categories = list(result.categories)
-    n, shares = len(categories), row_shares(counts)
+    n = len(categories)
     size = min(1.4 + 0.36 * max(n, 3), 6.4)
     ax = style.new_axes(axes, size + 0.5, size)
     # from nothing to the accent colour, so that it also lies on dark paper
@@ -340,11 +321,7 @@ def plot_confusion(
             label.set(rotation=45, ha="right", rotation_mode="anchor")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set(xlabel=axis_names[0], ylabel=axis_names[1])
-    if title is None:
-        protocol = getattr(result, "protocol", "") or ""
-        title = ", ".join(filter(None, (str(result.method), str(protocol))))
-    ax.set_title(style.clean_text(title), parse_math=False)
+    ax.set(xlabel="predicted", ylabel="true")
     return ax
 
 
@@ -389,10 +366,3 @@ def plot_learning_curve(curve: Any, *, axes: "Axes | None" = None) -> "Axes":
     ax.set_xlim(left=0)
     style.add_legend(ax, drawn, methods)
     return ax
-
-
-def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Divide counts by the sum of their row; NaN where a row is empty."""
-    counts = np.asarray(counts, dtype=float)
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.asarray(counts / np.where(totals > 0, totals, np.nan))

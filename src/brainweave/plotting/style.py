@@ -124,11 +124,7 @@ def new_axes(axes: "Axes | None", width: float, height: float) -> "Axes":
         import matplotlib.pyplot as plt
 
         _, axes = plt.subplots(figsize=(width, height), layout="constrained")
-    return tidy_ticks(axes)
-
-
-def tidy_ticks(axes: "Axes") -> "Axes":
-    """Style the ticks, which are made when the style is no longer in force."""
+    # ticks are made when the style is no longer in force
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8.5, length=3, pad=3)
     return axes
 
@@ -151,22 +147,12 @@ def add_legend(
         text.set_parse_math(False)
 
 
-def name_subjects(names: Sequence[Any] | None, n: int) -> list[Any]:
-    """Return the given names of n subjects, or numbers."""
-    names = [f"subject {i}" for i in range(n)] if names is None else list(names)
-    if len(names) != n:
-        raise InputError(f"{len(names)} names for {n} subjects.")
-    return names
-
-
-def draw_strips(
-    image: Any, names: Sequence[Any], axes: "Axes | None", *, width: float = 6.6
-) -> "Axes":
+def draw_strips(image: Any, names: Sequence[Any], axes: "Axes | None") -> "Axes":
     """Draw a strip per subject: colours of shape (n_subjects, n_samples, RGBA)."""
     import numpy as np
 
     n, longest = image.shape[:2]
-    ax = new_axes(axes, width, 0.75 + 0.26 * max(n, 2))
+    ax = new_axes(axes, 6.8, 0.75 + 0.26 * max(n, 2))
     ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
     ax.hlines(np.arange(1, n), 0, longest, color=PAPER, linewidth=3)
     name_ticks(ax.yaxis, list(np.arange(n) + 0.5), names)

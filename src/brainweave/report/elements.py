@@ -48,6 +48,7 @@ def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["show"] = show
     return Markup(environment.get_template(template).render(**values))
 
 
@@ -84,17 +85,11 @@ class Table:
         """Return the CSV as a data URI."""
         return "data:text/csv;charset=utf-8," + quote(self.csv(), safe=",;:!*()'")
 
-    def cells(self) -> list[list[str]]:
-        """Return all cells as text for people."""
-        return [[show(cell) for cell in row] for row in self.rows]
-
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers, which are aligned to the right."""
         cells = [row[column] for row in self.rows if row[column] is not None]
-        numbers = [
-            c for c in cells if isinstance(c, Real) or str(c).endswith("\u00a0%")
-        ]
-        return column > 0 and bool(cells) and len(numbers) == len(cells)
+        kinds = [isinstance(c, Real) or str(c).endswith("\u00a0%") for c in cells]
+        return column > 0 and bool(kinds) and all(kinds)
 
 
 @dataclass(frozen=True)
@@ -124,8 +119,8 @@ class Element:
         if figure is not None and not isinstance(figure, Markup):
             figure = figure_svg(figure, kind, texts["label"].format(**values))
         title, below = (texts.get(n, "").format(**values) for n in ("title", "caption"))
-        wide = options.pop("wide", texts.get("wide", False))
-        return cls(kind, title, below, wide, figure, **options)
+        wide = {"wide": texts.get("wide", False), **options}
+        return cls(kind, title, below, figure=figure, **wide)
 
 
 @dataclass(frozen=True)
@@ -160,13 +155,9 @@ def show(value: Any) -> str:
 
 
 def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, Integral):
-        return str(int(value))
     if isinstance(value, Real):
-        return f"{float(value):.6g}"
-    text = clean_text(value, limit=200)
+        return str(int(value)) if isinstance(value, Integral) else f"{value:.6g}"
+    text = "" if value is None else clean_text(value, limit=200)
     return "'" + text if text.startswith(_FORMULA) else text
 
 
@@ -189,8 +180,8 @@ def figure_svg(axes: "Axes", id: str, label: str) -> Markup:
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "brainweave"})
         # the page's fonts draw what Matplotlib's own font lacks
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not")
+        missing = "Glyph .* missing|Matplotlib currently does not"
+        warnings.filterwarnings("ignore", message=missing)
         figure: Any = axes.figure
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     plt.close(figure)

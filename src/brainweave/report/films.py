@@ -7,35 +7,34 @@ import numpy as np
 
 from brainweave.evaluation.comparison import percent
 from brainweave.evaluation.isc import inter_subject_correlation
-from brainweave.evaluation.metrics import average_seen
+from brainweave.evaluation.metrics import (
+    average_seen,
+    averages_of_others,
+    known_mean,
+    row_means,
+    segment_hits,
+)
 from brainweave.plotting import films as drawn
-from brainweave.plotting import plot_accuracy, plot_confusion
-from brainweave.plotting.films import SegmentsFound, Timeline
+from brainweave.plotting import plot_accuracy
+from brainweave.plotting.films import Timeline
 from brainweave.plotting.style import subject_name
 from brainweave.report.elements import TEXTS, Element, Section, Table
 from brainweave.report.inputs import Inputs
 
-MAX_STRIPS = 40  # subjects whose samples are drawn
 MAX_COURSES = 6  # features drawn over time
-MAX_STRETCHES = 30  # of the film, in the confusion of segments
+WINDOW = 9  # samples of a segment
 
 
 def coverage(inputs: Inputs, film: Timeline) -> Element:
     """Draw who saw which part of the films."""
     seen, n = film.seen, film.films.size
-    everyone, more = int(seen.all(axis=0).sum()), ""
-    if len(seen) > MAX_STRIPS:
-        texts = TEXTS["elements"]["coverage"]
-        more = texts["more"].format(drawn=MAX_STRIPS, n=len(seen))
-    few = Timeline(film.places[:MAX_STRIPS], film.films, film.names, film.seconds)
+    everyone = int(seen.all(axis=0).sum())
+    rows = [[film.name(t), *map(int, seen[:, t])] for t in range(n)]
     return Element.make(
         "coverage",
-        {"n": n, "all": everyone, "share": percent(everyone / n), "more": more},
-        figure=drawn.plot_coverage(few, names=inputs.names[:MAX_STRIPS]),
-        data=Table(
-            ["time", *inputs.names],
-            [[film.name(t), *map(int, seen[:, t])] for t in range(n)],
-        ),
+        {"n": n, "all": everyone, "share": percent(everyone / n)},
+        figure=drawn.plot_coverage(film, names=inputs.names),
+        data=Table(["time", *inputs.names], rows),
     )
 
 
@@ -49,9 +48,7 @@ def film_section(inputs: Inputs) -> Section | None:
     elements: list[Element | None] = [_time_courses(film, shared)]
     if inputs.drawn == "not align":
         elements.append(_correlations(inputs, film, shared))
-        segments = drawn.find_segments(shared, film)
-        if segments is not None:
-            elements += [_by_time(film, segments), _confusion(film, segments)]
+        elements.append(_by_time(film, shared))
     texts = TEXTS["drawn"]
     told = texts["film, not align" if inputs.drawn == "not align" else "film, aligned"]
     return Section.make("film", elements, drawn=told)
@@ -81,10 +78,8 @@ def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element 
     }
     if not bars:
         return None
-    means = [scores.mean() if scores.size else None for scores in known]
     names = [subject_name(name) for name in inputs.names]
-    numbers = enumerate(zip(means, found, strict=True))
-    rows = [[k, mean, *own] for k, (mean, own) in numbers]
+    rows = [[k, known_mean(own), *own] for k, own in enumerate(found)]
     return Element.make(
         "correlations",
         figure=plot_accuracy(bars),
@@ -92,31 +87,29 @@ def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element 
     )
 
 
-def _by_time(film: Timeline, segments: SegmentsFound) -> Element:
-    columns = ["segment begins", "people who saw it", "share whose segment is found"]
-    seen = (segments.found >= 0).sum(axis=0)
-    triples = zip(segments.starts, seen, segments.matched, strict=True)
-    best = int(np.nanargmax(segments.matched))
+def _by_time(film: Timeline, shared: list[Any]) -> Element | None:
+    laid = film.lay(shared)
+    if film.films.size < 2 * WINDOW:
+        return None
+    how: Any = {"window": WINDOW, "step": WINDOW, "films": film.films}
+    pairs = zip(laid, averages_of_others(laid), strict=True)
+    hits, chances = np.array([segment_hits(*pair, **how) for pair in pairs]).swapaxes(
+        0, 1
+    )
+    if np.isnan(hits).all():
+        return None
+    shares, chance = row_means(hits.T), known_mean(chances)
+    best = int(np.nanargmax(shares))
     values = {
-        "mean": percent(float(np.nanmean(segments.matched))),
-        "chance": percent(segments.chance),
-        "best": film.name(segments.starts[best]),
+        "mean": percent(float(np.nanmean(shares))),
+        "chance": percent(chance),
+        "best": film.name(WINDOW * best),
     }
-    return Element.make(
-        "by-time",
-        values,
-        figure=drawn.plot_segments_found(segments, film),
-        data=Table(columns, [[film.name(s), int(n), share] for s, n, share in triples]),
-    )
-
-
-def _confusion(film: Timeline, segments: SegmentsFound) -> Element:
-    counts, first = segments.confusion(MAX_STRETCHES)
-    names = [film.name(segments.starts[i]) for i in first]
-    rows = [[names[i], names[j], int(n)] for (i, j), n in np.ndenumerate(counts)]
-    matrix = SimpleNamespace(confusion=counts, categories=names)
-    return Element.make(
-        "segment-confusion",
-        figure=plot_confusion(matrix, title="", axis_names=("found", "seen")),
-        data=Table(["seen", "found", "segments"], rows),
-    )
+    seen = (~np.isnan(hits)).sum(axis=0)
+    rows = [
+        [film.name(WINDOW * i), int(n), share]
+        for i, (n, share) in enumerate(zip(seen, shares, strict=True))
+    ]
+    columns = ["segment begins", "people who saw it", "share whose segment is found"]
+    figure = drawn.plot_segments_found(shares, film, window=WINDOW, chance=chance)
+    return Element.make("by-time", values, figure=figure, data=Table(columns, rows))

@@ -1,10 +1,9 @@
 """The chapters of a report; intervals and tests between methods are over subjects."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from copy import copy
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,16 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.evaluation.comparison import (
-    SHARES,
     SIGNIFICANT,
+    UNALIGNED,
     compare_results,
     percent,
     subject_interval,
     subject_means,
 )
-from brainweave.plotting.results import Scored, Sequences, row_shares
+from brainweave.evaluation.information_map import SHOWN
+from brainweave.persistence.codec import plain
+from brainweave.plotting.results import Scored, Sequences, method_label
 from brainweave.plotting.style import UNLABELLED, clean_text, subject_name
 from brainweave.report.elements import (
     MOST_PLACES,
@@ -34,7 +35,7 @@ from brainweave.report.elements import (
     measure_texts,
     render,
 )
-from brainweave.report.films import MAX_STRIPS, coverage
+from brainweave.report.films import coverage
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
 
@@ -48,31 +49,18 @@ def data_section(inputs: Inputs) -> Section | None:
         if inputs.film is not None:
             elements.append(coverage(inputs, inputs.film))
         elif inputs.sequences.categories:
-            elements.append(_sequences(inputs, inputs.sequences))
+            distinct = len({tuple(map(str, own)) for own in inputs.sequences.labels})
+            values = {"n": len(inputs.names), "distinct": distinct}
+            figure = plotting.plot_sequences(inputs.study, legend=False)
+            legend = inputs.sequences.legend()
+            made = Element.make("sequences", values, figure=figure, legend=legend)
+            elements.append(made)
         elements.append(_table_of_subjects(inputs, inputs.sequences))
-    done = describe_record(inputs.record)
+    done = describe_record(getattr(inputs.study, "record", None))
     if done:
         table = Table(["step", "what was done"], done)
         elements.append(Element.make("preprocessing", table=table))
     return Section.make("data", elements, done=" and preprocessing" if done else "")
-
-
-def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
-    shown = list(inputs.study or sequences.labels)[:MAX_STRIPS]
-    names, n = inputs.names[:MAX_STRIPS], len(sequences.labels)
-    distinct = len({tuple(map(str, labels)) for labels in sequences.labels})
-    kind = {n: "all_differ", 1: "all_same"}.get(distinct, "some_differ")
-    texts = TEXTS["elements"]["sequences"]
-    values = {
-        "told": texts[kind].format(n=n, distinct=distinct),
-        "more": texts["more"].format(drawn=MAX_STRIPS, n=n) if n > MAX_STRIPS else "",
-    }
-    return Element.make(
-        "sequences",
-        values,
-        figure=plotting.plot_sequences(shown, names=names, legend=False),
-        legend=sequences.legend(),
-    )
 
 
 def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
@@ -82,22 +70,16 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
         columns["of the film"] = [percent(own.mean()) for own in inputs.film.seen]
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
-        columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
     if len(sequences.categories) <= MAX_COUNTED:  # none, maybe
         for category in sequences.categories:
             counts = [labels.count(category) for labels in sequences.labels]
             columns[f"“{clean_text(category)}”"] = counts
-    else:
-        columns["categories"] = [len({*labels} - {None}) for labels in sequences.labels]
     unlabelled = [labels.count(None) for labels in sequences.labels]
     if any(unlabelled) and sequences.categories:
         columns["unlabelled"] = unlabelled
     return Element.make("subjects", table=Table.of(columns))
-
-
-WIDE = 12  # categories above which a matrix needs the whole width
 
 
 def results_section(inputs: Inputs) -> Section | None:
@@ -116,37 +98,29 @@ def _accuracy(inputs: Inputs) -> Element:
         drawn.append((protocol, [(s, subject_interval(s)) for s in members]))
         rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    if any(columns["voxels"]):
-        columns["voxels"] = [which or "own" for which in columns["voxels"]]
-    classifiers, classifier = {*filter(None, columns["classifier"])}, ""
-    if len(classifiers) == 1:  # named once, in the caption
-        del columns["classifier"]
-        classifier = f"Classifier: {classifiers.pop()}. "
     folds = [
         [
-            *(s.name, s.protocol, fold.get("half"), fold.get("fold")),
+            *(s.name, s.protocol, fold.get("half")),
             " ".join(map(str, fold.get("test_subjects", ()))),
             *(float(score), s.chance),
         ]
         for s in inputs.results
         for fold, score in zip(s.folds, s.scores, strict=True)
     ]
-    called = inputs.results[0].called
-    header = ["method", "protocol", "half", "fold", "test subjects", called]
+    called, texts = inputs.results[0].called, measure_texts(inputs.results[0].score)
+    header = ["method", "protocol", "half", "test subjects", called, "chance"]
     options: dict[str, Any] = {"explained": TEXTS["panels"], "called": called}
-    texts = measure_texts(inputs.results[0].score)
     return Element.make(
         "accuracy",
-        {**texts, "score": called.capitalize(), "classifier": classifier},
+        {**texts, "score": called.capitalize()},
         figure=render("accuracy.html.jinja", panels=drawn, **options),
         table=Table.of(columns),
-        data=Table([*header, "chance"], folds),
+        data=Table(header, folds),
     )
 
 
 def _numbers(scored: Scored) -> dict[str, Any]:
-    each = getattr(scored.result, "balanced_accuracy", None)
-    balanced = None if each is None else float(np.mean(each))
+    balanced = getattr(scored.result, "balanced_accuracy", None)
     between, n = subject_interval(scored), len(scored.scores)
     common = scored.design.get("voxels") == "common"
     return {
@@ -154,9 +128,7 @@ def _numbers(scored: Scored) -> dict[str, Any]:
         "voxels": "in all masks" if common else None,
         "classifier": scored.design.get("classifier"),
         scored.called: scored.write(scored.mean),
-        "95 % interval": None
-        if between is None
-        else " – ".join(map(scored.write, between)),
+        "95 % interval": between and " – ".join(map(scored.write, between)),
         "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
         "chance": scored.write(scored.chance),
         "aligned on": scored.aligned_on,
@@ -174,26 +146,17 @@ def _comparisons(inputs: Inputs) -> Element | None:
         found += [(protocol, pair) for pair in compare_results(named)]
     if not found:
         return None
-    pairs, shares = [pair for _, pair in found], inputs.results[0].score in SHARES
-    table = Table.of(
-        {
-            "methods": [f"{pair.better} vs. {pair.other}" for pair in pairs],
-            "protocol": [protocol or None for protocol, _ in found],
-            f"difference{', points' * shares}": [
-                round((100 if shares else 1) * pair.difference, 1 if shares else 3)
-                for pair in pairs
-            ],
-            "p": [round(pair.p, 4) for pair in pairs],
-            "smallest p possible": [round(pair.smallest_p, 4) for pair in pairs],
-            "subjects": [pair.n_subjects for pair in pairs],
-        }
-    )
-    least, few = max(pair.smallest_p for pair in pairs), ""
-    if least > SIGNIFICANT:
-        fewest = min(pair.n_subjects for pair in pairs)
-        text = TEXTS["elements"]["between-methods"]["few"]
-        few = text.format(fewest=fewest, least=least)
-    return Element.make("between-methods", {"few": few}, table=table)
+    write, columns = inputs.results[0].write, ["methods", "protocol", "difference"]
+    rows = [
+        [
+            *(f"{pair.better} vs. {pair.other}", protocol or None),
+            *(write(pair.difference), round(pair.p, 4), round(pair.smallest_p, 4)),
+            pair.n_subjects,
+        ]
+        for protocol, pair in found
+    ]
+    table = Table([*columns, "p", "smallest p possible", "subjects"], rows)
+    return Element.make("between-methods", table=table)
 
 
 def _accuracy_by_subject(inputs: Inputs) -> Element | None:
@@ -205,14 +168,11 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     if len(ids) < 2:
         return None
     ids.sort(key=lambda id: known[0].get(id, 2.0))
+    write, called = listed[0].write, listed[0].called
     columns: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
-    write = listed[0].write
     for title, by_id in accuracies.items():
         columns[title] = [write(by_id[id]) if id in by_id else None for id in ids]
-    texts = {"called": listed[0].called}
-    return Element.make(
-        "by-subject", texts, table=Table.of(columns), wide=len(known) > 2
-    )
+    return Element.make("by-subject", {"called": called}, table=Table.of(columns))
 
 
 def _confusion(inputs: Inputs) -> Element | None:
@@ -222,17 +182,13 @@ def _confusion(inputs: Inputs) -> Element | None:
     if counts is None:
         return None
     counts, categories = np.asarray(counts), list(scored.result.categories)
-    shares = row_shares(counts)
-    rows = [
-        [categories[i], categories[j], int(n), float(shares[i, j])]
-        for (i, j), n in np.ndenumerate(counts)
-    ]
+    names = [(a, b) for a in categories for b in categories]
+    rows = [[*pair, int(n)] for pair, n in zip(names, counts.flat, strict=True)]
     return Element.make(
         "confusion",
         {"name": inputs.title(scored)},
-        figure=plotting.plot_confusion(scored.result, title=""),
-        data=Table(["true", "predicted", "samples", "share"], rows),
-        wide=len(categories) > WIDE,
+        figure=plotting.plot_confusion(scored.result),
+        data=Table(["true", "predicted", "samples"], rows),
     )
 
 
@@ -241,14 +197,49 @@ def learning_section(curve: Any) -> Section | None:
     if curve is None:
         return None
     names = ("method", "fraction", "samples", "minutes", "mean", "se", "n_subjects")
-    columns = {name: [p[name] for p in curve.points] for name in names}
-    element = Element.make(
-        "learning-curve",
-        {"notes": "".join(f" {note}" for note in curve.notes)},
-        figure=plotting.plot_learning_curve(curve),
-        table=Table.of(columns),
-    )
+    table = Table.of({name: [p[name] for p in curve.points] for name in names})
+    notes = {"notes": "".join(f" {note}" for note in curve.notes)}
+    figure = plotting.plot_learning_curve(curve)
+    element = Element.make("learning-curve", notes, figure=figure, table=table)
     return Section.make("learning", [element])
+
+
+PICTURES = ("excess", "baseline_excess", "difference")
+
+
+def information_section(found: Any) -> Section | None:
+    """Draw scores above chance, with and without alignment, and list the places."""
+    if found is None:
+        return None
+    table = found.to_frame()
+    ranked = table.sort_values(["p", "score"], ascending=[True, False])
+    columns = ["place", "n_voxels", "score", "chance", "p", "p_fdr", "p_max"]
+    if np.isfinite(table["baseline"]).any():
+        columns += ["baseline", "difference", "difference_p_fdr"]
+    data = Table.of({c: ranked[c].tolist() for c in ranked})
+    shown, cut = Table.of({c: ranked[c].tolist() for c in columns}).first(MOST_PLACES)
+    options: dict[str, Any] = {"table": shown, "data": data, "wide": True}
+    places = Element.make("information-places", {"shown": cut}, **options)
+    elements = [_pictures(found, table), places]
+    return Section.make("information", elements, summary=str(found))
+
+
+def _pictures(found: Any, table: Any) -> Element | None:
+    """Draw all maps with one colour scale."""
+    if found.spaces[0] is None:
+        return None
+    known = PICTURES if np.isfinite(table["baseline"]).any() else PICTURES[:1]
+    sizes = [np.nanmax(np.abs(found.voxel_values(what)), initial=0.0) for what in known]
+    limit = float(max(sizes)) or 1.0
+    try:
+        drawn = [
+            Markup("<h4>{}</h4>").format(SHOWN[what].capitalize())
+            + brain_png(found.plot(what, limit=limit, title=None), SHOWN[what])
+            for what in known
+        ]
+    except BrainweaveError as error:  # a space without a picture
+        return Element.make("maps-note", {"error": str(error)})
+    return Element.make("information-maps", figure=Markup("").join(drawn))
 
 
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
@@ -258,7 +249,7 @@ def model_section(inputs: Inputs) -> Section | None:
     """Show what the model learned and kept."""
     elements = []
     if getattr(inputs.model, "place_", None) is not None:
-        elements.append(_place(inputs.model.place_))
+        elements.append(Element.make("place", {"place": str(inputs.model.place_)}))
     if hasattr(inputs.model, "component_summary"):
         # a model that came back without its bases may not know any more
         with suppress(InputError):
@@ -283,14 +274,6 @@ def _pieces(model: Any, check: Any) -> Element:
     return Element.make("pieces", values, figure=figure, table=shown, data=data)
 
 
-def _place(place: Any) -> Element:
-    """Say whether the maps have a part in common, or why not."""
-    gain = ""
-    if place.used and place.gain is not None:
-        gain = TEXTS["elements"]["place"]["gain"].format(gain=place.gain)
-    return Element.make("place", {"place": str(place), "gain": gain})
-
-
 def _components(inputs: Inputs) -> Element:
     summary = inputs.model.component_summary(check=inputs.check)
     variance = summary.filter(like="variance_").to_numpy()
@@ -302,28 +285,18 @@ def _components(inputs: Inputs) -> Element:
         columns["agreement, held out"] = summary["agreement_cv"].round(2)
     columns["agreement, in sample"] = summary["agreement"].round(2)
     columns["variance, mean"] = [percent(v.mean()) for v in variance]
-    columns["range"] = [f"{percent(v.min())} – {percent(v.max())}" for v in variance]
-    n, text = getattr(inputs.check, "n_permutations", 0), TEXTS["elements"]
-    least = text["components"]["least"].format(least=1 / (1 + n), n=n) if n else ""
-    full = [[k, *row] for k, row in enumerate(variance)]
-    return Element.make(
-        "components",
-        {"least": least},
-        table=Table(list(columns), list(zip(*columns.values(), strict=True))),
-        data=Table(["feature", *inputs.names], full),
-    )
+    table = Table(list(columns), list(zip(*columns.values(), strict=True)))
+    return Element.make("components", table=table)
 
 
 def details_section(inputs: Inputs) -> Section | None:
     """List settings and versions."""
-    machine = f"{platform.system()} {platform.machine()}"
-    used = {**versions(LIBRARIES), "platform": machine}
-    tables = {
-        "configuration": Table(["setting", "value"], flatten(inputs.config)),
-        "versions": Table(["software", "version"], list(used.items())),
-    }
-    shown = [Element.make(id, table=t) for id, t in tables.items() if t.rows]
-    return Section.make("details", shown)
+    used = {**versions(LIBRARIES), "platform": platform.platform()}
+    rows: dict[str, Any] = {"configuration": flatten(inputs.config)}
+    rows["versions"] = list(used.items())
+    tables = {id: Table(["name", "value"], own) for id, own in rows.items() if own}
+    elements = [Element.make(id, table=table) for id, table in tables.items()]
+    return Section.make("details", elements)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
@@ -332,19 +305,21 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             rows += flatten(value, f"{prefix}{key}.")
-            continue
-        if hasattr(value, "shape"):
-            value = f"{type(value).__name__} of shape {tuple(value.shape)}"
-        elif callable(value):
-            value = getattr(value, "__name__", type(value).__name__)
-        rows.append([f"{prefix}{key}", clean_text(value, limit=500)])
+        else:
+            text = plain(value, other=lambda v: getattr(v, "__name__", v), arrays=False)
+            rows.append([f"{prefix}{key}", clean_text(text, limit=500)])
     return rows
 
 
-def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section | None:
+N_MAPS, N_MAP_SUBJECTS = 3, 2  # a map takes half a second and 60 kB
+
+
+def maps_section(inputs: Inputs) -> Section | None:
     """Draw the first shared features on the brains of the first subjects."""
-    chosen = dict(list(_maps_with_space(inputs).items())[:n_subjects])
-    k = min(n_components, int(getattr(inputs.model, "n_components_", 0)))
+    maps = enumerate(getattr(inputs.model, "maps_", None) or [])
+    placed = [(i, own) for i, own in maps if getattr(own, "space", None) is not None]
+    chosen = dict(placed[:N_MAP_SUBJECTS])
+    k = min(N_MAPS, int(getattr(inputs.model, "n_components_", 0)))
     k = min(k, max(1, getattr(inputs.model, "n_informative_", k)))
     if not chosen or not k:
         return None
@@ -354,26 +329,10 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = Element.make("maps-note", {"error": str(error)})
     check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
-    totals = len(inputs.model.maps_), inputs.model.n_components_
-    shown = texts["shown"].format(
-        subjects=f"{len(chosen)} of {totals[0]} subjects",
-        features=f"{k} of {totals[1]} shared features",
-    )
-    caution = texts["none_holds"] if fails else ""
-    return Section.make("maps", [element], shown=shown, caution=caution)
-
-
-def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
-    """Return the maps whose space is known, from the fit or the study, by subject."""
-    found = {}
-    for i, map_ in enumerate(getattr(inputs.model, "maps_", None) or []):
-        space = getattr(map_, "space", None)
-        if space is None and inputs.study is not None:
-            map_, space = copy(map_), inputs.study.subjects[i].space
-            map_.space = space
-        if space is not None:
-            found[i] = map_
-    return found
+    values = {"subjects": f"{len(chosen)} of {len(inputs.model.maps_)} subjects"}
+    values["features"] = f"{k} of {inputs.model.n_components_} shared features"
+    values["caution"] = texts["none_holds"] if fails else ""
+    return Section.make("maps", [element], **values)
 
 
 def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
@@ -389,63 +348,55 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     for k, i in product(features, maps):
         doubt = "" if holds[k] else " (does not hold up)"
         title = f"Shared feature {k}, {subject_name(inputs.names[i])}{doubt}"
-        brain = plotting.plot_feature_map(maps[i], k, limit=limit, colorbar=False)
+        how: Any = {"limit": limit, "colorbar": False}
+        brain = plotting.plot_brain(maps[i].to_image(k), maps[i].space, **how)
         drawn.append((k, i, title, brain_png(brain, title)))
-    drawing = render(
-        "maps.html.jinja",
-        maps=drawn,
-        features=features,
-        subjects={i: subject_name(inputs.names[i]) for i in maps},
-        limit=f"{limit:.2g}",
-    )
+    names = {i: subject_name(inputs.names[i]) for i in maps}
+    scale: dict[str, Any] = {"limit": f"{limit:.2g}", "features": features}
+    drawing = render("maps.html.jinja", maps=drawn, subjects=names, **scale)
     return Element.make("maps-chosen", figure=drawing)
 
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open
 MAX_SWITCHES = 60  # more categories are told by colour and on hover alone
-MAX_FEATURES = 20  # more are not features to look at one by one
 MAX_EMBEDDED = 10  # columns a reader can choose from
 Sample = tuple[int, int, Any, Any]  # subject, number, run and label
 
 
 def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
-    if inputs.shared is None:
+    known = inputs.sequences
+    if not inputs.shared or known is None or method_label(inputs.method) == UNALIGNED:
         return None
-    all_points, axis = _coordinates(inputs.shared)
-    n = len(all_points)
-    chosen = np.linspace(0, n - 1, min(n, MAX_POINTS)).round().astype(np.intp)
-    points = all_points[chosen, :MAX_EMBEDDED]
-    axes = [f"{axis} {k}" for k in range(points.shape[1])]
-    lengths = [len(features) for features in inputs.shared]
-    blank = [[None] * length for length in lengths]
-    known = inputs.sequences or Sequences(inputs.names, blank, blank)
-    every: list[Sample] = [
-        (subject, number, known.runs[subject][number], known.labels[subject][number])
-        for subject, length in enumerate(lengths)
-        for number in range(length)
-    ]
-    samples = [every[i] for i in chosen]
+    all_points = np.concatenate(inputs.shared)[:, :MAX_EMBEDDED]
+    if all_points.shape[1] == 1:
+        all_points = np.hstack([all_points, np.zeros_like(all_points)])
+    step = -(-len(all_points) // MAX_POINTS)
+    points = all_points[::step]
+    axes = [f"shared feature {k}" for k in range(points.shape[1])]
+    samples: list[Sample] = [
+        (subject, *sample)
+        for subject, own in enumerate(zip(known.runs, known.labels, strict=True))
+        for sample in zip(count(), *own, strict=False)
+    ][::step]
     rows = [
         [inputs.names[subject], *sample, *np.round(values, 4).tolist()]
         for (subject, *sample), values in zip(samples, points, strict=True)
     ]
-    element = Element.make(
-        "shared-space",
-        figure=_draw_space(inputs, samples, points, axes),
-        data=Table(["subject", "sample", "run", "label", *axes], rows),
-    )
-    texts, left_out = TEXTS["drawn"], n - len(chosen)
+    data = Table(["subject", "sample", "run", "label", *axes], rows)
+    drawing = _draw_space(known, samples, points, axes)
+    element = Element.make("shared-space", figure=drawing, data=data)
+    texts, left_out = TEXTS["drawn"], len(all_points) - len(points)
     thinned = texts["left_out"].format(n=left_out) if left_out else ""
     return Section.make("space", [element], drawn=texts[inputs.drawn] + thinned)
 
 
 def _draw_space(
-    inputs: Inputs, samples: list[Sample], points: Matrix, axes: list[str]
+    known: Sequences, samples: list[Sample], points: Matrix, axes: list[str]
 ) -> Markup:
     """Draw a group of circles per subject and category."""
-    categories = [] if inputs.sequences is None else inputs.sequences.categories
+    categories = known.categories
     names = [clean_text(c) for c in categories]
     colors = plotting.palette(len(categories))
     codes = {category: code for code, category in enumerate(categories)}
@@ -457,16 +408,13 @@ def _draw_space(
         names, colors = [*names, "unlabelled"], [*colors, UNLABELLED]
     groups = dict(sorted(groups.items()))
     places, ticks = _scale_points(points)
-    runs = [None if run is None else clean_text(run) for _, _, run, _ in samples]
-    run_names = list(dict.fromkeys(run for run in runs if run is not None))
     facts = {
-        "subjects": [clean_text(name) for name in inputs.names],
+        "subjects": [clean_text(name) for name in known.names],
         "categories": names,
         "axes": axes,
         "order": list(groups.values()),
         "samples": [number for _, number, _, _ in samples],
-        "runs": run_names,
-        "run": [-1 if run is None else run_names.index(run) for run in runs],
+        "runs": ["" if run is None else clean_text(run) for _, _, run, _ in samples],
     }
     return render(
         "space.html.jinja",
@@ -474,7 +422,7 @@ def _draw_space(
             (subject, code, [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]])
             for (subject, code), members in groups.items()
         ],
-        subject_colors=plotting.palette(len(inputs.names)),
+        subject_colors=plotting.palette(len(known.names)),
         category_colors=colors,
         ticks=ticks,
         facts=facts,
@@ -483,20 +431,6 @@ def _draw_space(
         margin=MARGIN,
         max_switches=MAX_SWITCHES,
     )
-
-
-def _coordinates(arrays: Sequence[Matrix]) -> tuple[Matrix, str]:
-    """Return shared features, or principal components of many, and their name."""
-    pooled = np.concatenate(arrays)
-    if pooled.shape[1] == 1:
-        return np.hstack([pooled, np.zeros_like(pooled)]), "shared feature"
-    if pooled.shape[1] <= MAX_FEATURES:
-        return pooled, "shared feature"
-    from sklearn.decomposition import PCA
-
-    n_components = min(5, *pooled.shape)
-    pca = PCA(n_components, svd_solver="randomized", random_state=0)
-    return pca.fit_transform(pooled), "principal component"
 
 
 def _scale_points(columns: Matrix) -> tuple[Matrix, dict[str, tuple[str, str]]]:

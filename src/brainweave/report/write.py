@@ -4,9 +4,8 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from markupsafe import Markup
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
-from brainweave._core.validation import check_int
 from brainweave._core.version import __version__
 from brainweave.evaluation.comparison import (
-    SIGNIFICANT,
     UNALIGNED,
     Verdict,
     above_chance,
@@ -26,14 +23,14 @@ from brainweave.evaluation.comparison import (
     percent,
 )
 from brainweave.plotting.results import method_label
-from brainweave.plotting.style import span, subject_name
+from brainweave.plotting.style import span
 from brainweave.report.elements import TEXTS, asset, measure_texts, render
 from brainweave.report.films import film_section
-from brainweave.report.information import information_section
 from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
     data_section,
     details_section,
+    information_section,
     learning_section,
     maps_section,
     model_section,
@@ -41,9 +38,6 @@ from brainweave.report.sections import (
     space_section,
 )
 from brainweave.study.provenance import describe_record
-
-NOT_TRAINED = {"joint": "", "held_out": ""}
-LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
 
 
 def write_report(
@@ -57,8 +51,6 @@ def write_report(
     config: Mapping[str, Any] | None = None,
     title: str = "Functional alignment",
     warnings: Iterable[Any] = (),
-    n_maps: int = 3,
-    n_map_subjects: int = 2,
 ) -> Path:
     """Write one self-contained HTML file about a study, a model and its results.
 
@@ -86,9 +78,6 @@ def write_report(
         Heading of the report.
     warnings : iterable of str or warnings.WarningMessage, optional
         Warnings to show, in addition to those that the report finds.
-    n_maps, n_map_subjects : int, default=3 and 2
-        Numbers of shared features and of subjects with brain maps; 0 for none. Every
-        map takes half a second and 60 kB.
 
     Returns
     -------
@@ -109,17 +98,12 @@ def write_report(
     """
     path = Path(path)
     if path.is_dir():
-        raise InputError(
-            f"{str(path)!r} is a folder. Name a file in it: "
-            f"{str(path / 'report.html')!r}."
-        )
-    check_int("n_maps", n_maps, minimum=0, owner="write_report")
-    check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
+        raise InputError(f"{str(path)!r} is a folder. Name a file in it.")
     inputs = gather(study=study, model=model, results=results, config=config)
     given = (study, model, learning_curve, information)
     if all(part is None for part in given) and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
-    maps = maps_section(inputs, n_maps, n_map_subjects)
+    maps = maps_section(inputs)
     chapters = [
         data_section(inputs),
         results_section(inputs),
@@ -159,11 +143,8 @@ def give_verdict(inputs: Inputs) -> Verdict | None:
     for _, members in inputs.panels:
         scored = inputs.main_result(members)
         if not scored.aligns_nothing:
-            named = {
-                UNALIGNED if m.aligns_nothing else m.shown(members): m
-                for m in (*members, scored)
-            }
             mine = scored.shown(members) if scored.method == inputs.method else None
+            named = {m.shown(members): m for m in members}
             return judge_alignment(named, inputs.check, method=mine)
     return judge_alignment({}, inputs.check)
 
@@ -174,7 +155,7 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
     for protocol, members in inputs.panels:
         scored = inputs.main_result(members)
         note = f"{scored.shown(members)}; chance {scored.write(scored.chance)}"
-        note += f" ({scored.chance_is})" if scored.chance_is else ""
+        note += f" ({scored.chance_is})"
         baseline = [m for m in members if m.aligns_nothing]
         if baseline and not scored.aligns_nothing:
             note += f", {UNALIGNED} {scored.write(baseline[0].mean)}"
@@ -188,19 +169,13 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
         note = span([s.n_voxels for s in inputs.study or []], "voxels")
         found.append((str(len(inputs.names)), "subjects", note))
     if inputs.sequences is not None:
-        categories = len(inputs.sequences.categories)
-        note = f"in {categories} categories" if categories else "without labels"
-        if inputs.film is not None:
-            n = len(inputs.film.names)
-            films = f"{n} films" if n > 1 else "one film"
-            note = f"of {inputs.film.films.size:,} time steps of {films}"
+        note = f"in {len(inputs.sequences.categories)} categories"
         found.append((f"{sum(inputs.sequences.lengths):,}", "samples", note))
     k = getattr(inputs.model, "n_components_", None)
     if k is not None:
         check, note = inputs.check, "of the model"
         if check is not None and check.available:
-            held = "none holds" if check.n_holding == 0 else f"{check.n_holding} hold"
-            note = f"of the model; {held} up on samples that did not align"
+            note += f"; {check.n_holding} hold up on samples that did not align"
         found.append((str(k), "shared features", note))
     return found
 
@@ -208,80 +183,43 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
 def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     """Say what a reader must know before believing the numbers."""
     texts = [*inputs.notes, *(str(getattr(w, "message", w)) for w in given)]
-    model, templates = inputs.model, TEXTS["cautions"]
+    model = inputs.model
     if "not unique" not in " ".join(texts) and not getattr(model, "is_unique_", True):
         values = {"gaining": model.n_informative_, "k": model.n_components_}
-        texts.append(templates["not_unique"].format(**values))
-    for name, basis in zip(inputs.names, inputs.bases, strict=False):
-        values = {"subject": subject_name(name), "kernel": basis.kernel.name}
-        constant = len(getattr(basis, "constant_voxels", ()))
-        values |= {"constant": constant, "voxels": basis.n_voxels}
-        if constant:
-            texts.append(templates["constant"].format(**values))
-        if basis.energy < 1 and basis.lost_share > LOST_SHARE:
-            lost = percent(basis.lost_share)
-            texts.append(templates["lost"].format(lost=lost, **values))
-    for protocol, members in inputs.panels:
-        for scored in members:
-            if scored.p_value is not None and scored.p_value > SIGNIFICANT:
-                values = {"shown": scored.shown(members), "p": scored.p_value}
-                where = protocol or "classification"
-                texts.append(templates["not_above"].format(protocol=where, **values))
+        texts.append(TEXTS["cautions"]["not_unique"].format(**values))
     # a warning raised while fitting is often also found here
     return list(dict.fromkeys(texts))
 
 
-class _Citations:
-    """Names of methods with their citations; ``used`` collects the references."""
-
-    def __init__(self) -> None:
-        self.used: dict[str, str] = {}
-
-    def cite(self, short: str) -> str:
-        """Return a citation, and remember its reference."""
-        self.used[short] = TEXTS["references"][short]
-        return short
-
-    def name(self, method: str) -> str:
-        """Return the full name of a method with its citation."""
-        full, short = TEXTS["methods"].get(method, (method, None))
-        if short is None:
-            return str(method)
-        # a bracket takes the citation in, where there is one
-        opened, bracket, rest = full.partition(")")
-        self.cite(short)
-        return f"{opened}; {short}){rest}" if bracket else f"{full} ({short})"
-
-    def cite_once(self, method: str) -> str:
-        """Return the citation of a method unless it was cited before."""
-        short = TEXTS["methods"].get(method, ("", ""))[1]
-        return self.cite(short) if short and short not in self.used else ""
+def _name(method: str) -> str:
+    """Return the full name of a method with its citation."""
+    full, short = TEXTS["methods"].get(method, (str(method), ""))
+    return str(full).format(short)
 
 
 def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, list[str]]:
     """Return the methods paragraph and the references that it cites, in order."""
-    citations, model = _Citations(), inputs.model
+    model = inputs.model
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
+    place = getattr(model, "place_", None)
     energy, kernel = params.get("energy"), params.get("kernel")
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
-    folds = [fold for scored in inputs.results for fold in scored.folds]
-    nus = {fold.get("nu") for fold in folds}
-    common = {r.label for r in inputs.results if r.design.get("voxels") == "common"}
     scales, left_out, classifiers = (
         {r.design[name] for r in inputs.results if r.design.get(name)}
         for name in ("standardised_together", "leave_out", "classifier")
     )
-    steps, told = dict(describe_record(inputs.record)), TEXTS["steps"]
+    steps, told = (
+        dict(describe_record(getattr(inputs.study, "record", None))),
+        TEXTS["steps"],
+    )
     if "fMRIPrep" in steps.get("images", ""):
-        steps["images"] += f" ({citations.cite('Esteban et al., 2019')})"
-    text = render(
+        steps["images"] += " (Esteban et al., 2019)"
+    written = render(
         "methods.txt.jinja",
         escape=False,
         texts=TEXTS,
-        cite=citations.cite,
-        name=citations.name,
-        cite_once=citations.cite_once,
-        join=_enumerate,
+        name=_name,
+        join=" and ".join,
         percent=percent,
         model=model,
         method=inputs.method,
@@ -295,73 +233,52 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         params=params,
         kernel=f"{kernel} " if isinstance(kernel, str) else "",
         energy=energy if isinstance(energy, (int, float)) and energy < 1 else None,
-        n_kept=span([b.n_kept for b in inputs.bases], "components"),
+        n_kept=span([b.n_kept for b in getattr(model, "bases_", [])], "components"),
         ridges=" to ".join(f"{r:.3g}" for r in sorted({*ridges[:1], *ridges[-1:]})),
-        place=_describe_place(getattr(model, "place_", None)),
+        place="" if place is None or place.what == "place=None" else str(place),
         k=getattr(model, "n_components_", None),
         gaining=getattr(model, "n_informative_", None),
         check=inputs.check,
         panels=inputs.panels,
-        nu=nus.pop() if len(nus) == 1 else None,
         classifiers=sorted(map(str, classifiers)),
-        by_means=any(fold.get("n_by_means") for fold in folds),
         together=min(scales & {"run", "all"}, default=None),
         chances=sorted({scored.write(scored.chance) for scored in inputs.results}),
         halves=_describe_halves(inputs.results),
         measure=measure_texts(inputs.results[0].score) if inputs.results else {},
-        trained=TEXTS["trained"] if classifiers or nus - {None} else NOT_TRAINED,
+        trained={k: v if classifiers else "" for k, v in TEXTS["trained"].items()},
         left_out=left_out.pop() if len(left_out) == 1 else None,
-        tests=partial(_describe_tests, inputs, citations.cite),  # cited in order
-        on_common=sorted(common),
+        tests=list(_describe_tests(inputs)),
         shows_maps=shows_maps,
         version=__version__,
     )
-    return re.sub("[ \n]+", " ", text).strip(), list(citations.used.values())
+    text = re.sub("[ \n]+", " ", str(written)).strip()
+    cited = [short for short in TEXTS["references"] if short in text]
+    return text, [TEXTS["references"][s] for s in sorted(cited, key=text.index)]
 
 
 def _describe_halves(results: Sequence[Any]) -> str:
     """Say which samples aligned and which were scored, if all results agree."""
-    designs = [
-        {n: r.design.get(n) for n in ("halves", "block", "border")} for r in results
-    ]
+    names, texts = ("halves", "block", "border"), TEXTS["halves"]
+    designs = [[r.design.get(name) for name in names] for r in results]
     if not designs or any(design != designs[0] for design in designs):
         return ""
-    (halves, block, border), texts = designs[0].values(), TEXTS["halves"]
+    halves, block, border = designs[0]
+    if halves == "category" and not hasattr(results[0].result, "confusion"):
+        halves = "time"
     text = str(texts.get("blocks" if block else halves, ""))
-    if halves == "category" and not any(
-        hasattr(r.result, "confusion") for r in results
-    ):
-        text = str(texts["time"])
     return (text + texts["border"] * bool(border)).format(block=block, border=border)
 
 
-def _describe_place(place: Any) -> str:
-    """Say whether the maps have a part in common; nothing where it was not wanted."""
-    if place is None or place.what == "place=None":
-        return ""
-    kind = "used" if place.used else "not_better" if place.n_places else "none"
-    values = {"n": place.n_places, "what": place.what, "ridge": place.ridge or 0.0}
-    return str(TEXTS["place"][kind].format(**values))
-
-
-def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:
+def _describe_tests(inputs: Inputs) -> Iterator[str]:
     """Yield a sentence for each kind of test whose p-values the report shows."""
     texts = TEXTS["tests"]
     permuted = [r for r in inputs.results if r.p_value is not None]
-    counts = {r.design.get("n_permutations") for r in permuted}
     if permuted:
-        n = counts.pop() if len(counts) == 1 else None
-        yield texts["permutations"].format(times=f" {n} times" if n else "")
-        if any(len({f.get("half") for f in r.folds}) > 1 for r in permuted):
-            yield texts["combined"].format(cite("Liu & Xie, 2020"))
+        counts = sorted({str(r.design.get("n_permutations")) for r in permuted})
+        yield texts["permutations"].format(times=" or ".join(counts))
     rest = [r for r in inputs.results if r.p_value is None and r.protocol == "held-out"]
     if any(above_chance(r) for r in rest):
         yield texts["flips"]
     panels = ([(m.name, m) for m in members] for _, members in inputs.panels)
     if any(map(compare_results, panels)):
         yield texts["pairs"]
-
-
-def _enumerate(phrases: Sequence[Any]) -> str:
-    *head, last = phrases
-    return f"{', '.join(head)} and {last}" if head else str(last)

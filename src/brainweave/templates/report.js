@@ -168,12 +168,12 @@
     if (!best) { hide(); return; }
     ring.setAttribute("cx", best.x);
     ring.setAttribute("cy", best.y);
-    const run = facts.run[best.row];
+    const run = facts.runs[best.row];
     const heading = document.createElement("b");
     heading.textContent = facts.categories[best.category] ?? "unlabelled";
     const name = facts.subjects[best.subject];
     const rest = [/^sub/i.test(name) ? name : "subject " + name];
-    if (run >= 0) rest.push("run " + facts.runs[run]);
+    if (run) rest.push("run " + run);
     rest.push("sample " + facts.samples[best.row]);
     tip.replaceChildren(heading, rest.join(" · "));
     tip.hidden = false;
