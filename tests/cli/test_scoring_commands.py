@@ -156,19 +156,6 @@ def test_a_search_writes_the_best_model_and_its_settings(study, tmp_path, call):
         assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
 
 
-def test_a_search_may_leave_the_strength_to_gdm(study, tmp_path, call):
-    out, again = tmp_path / "m.safetensors", tmp_path / "again.safetensors"
-    tried = ("--param", 'energies=["auto"]', "--param", "n_components=[1, 2]")
-    said, _ = call("fit", study, "-o", out, "--method", "gdmcv", *tried, "-q")
-    assert "Best of 2: " in said
-    model = bw.load(out)
-    assert type(model) is bw.GDM
-    assert model.shrinkage == "auto"
-    call("fit", "--config", out.with_suffix(".toml"), "-o", again, "-q")
-    for a, b in zip(bw.load(again).maps_, model.maps_, strict=True):
-        assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
-
-
 def test_report_joins_study_model_and_results(study, model, tmp_path, execute, call):
     call(
         *("compare", study, "-o", tmp_path / "ev", "--n-components", 2),

@@ -91,8 +91,6 @@ def make_aligner(
                 f"{given['n_components']!r}."
             ) from None
     values = c.with_params(given, c.parse_params(options.get("param")))
-    if isinstance(values.get("energies"), list):  # TOML has no value that means none
-        values["energies"] = [None if e == "auto" else e for e in values["energies"]]
     if "hp" in values:
         if values.get("kernel", "linear") == "linear":
             raise UsageError(
