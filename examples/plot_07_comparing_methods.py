@@ -20,7 +20,7 @@ from brainweave import (
     RegularizedHyperalignment,
     RobustSRM,
     between_subject_classification,
-    between_subject_matching,
+    score_alignment,
     simulate_study,
     split_study,
 )
@@ -81,7 +81,7 @@ for strength, signal in SIGNALS.items():
         locked = split_study([subject.data() for subject in film])
         methods = {**timelocked_methods(10), "GDM": GDM(10, graph="time")}
         for name, method in methods.items():
-            result = between_subject_matching(method, locked, window=6)
+            result = score_alignment(method, locked, window=6, measure="matching")
             rows.append(("film", strength, name, result))
 
 # %%

@@ -20,7 +20,6 @@ from brainweave import (
     NoAlignment,
     PaperGDM,
     between_subject_classification,
-    between_subject_matching,
     label_graph,
     load_matlab,
     split_study,
@@ -33,7 +32,7 @@ from brainweave.evaluation.classifiers import (
 )
 from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.measures import Classification
-from evaluation_studies import as_named_study, study_lists
+from evaluation_studies import as_named_study, score_matching, study_lists
 
 PROTOCOLS = ("joint", "held-out")
 
@@ -476,6 +475,6 @@ def test_progress_is_told_by_the_library(rng):
     # 2 halves, 4 folds
     assert [t[0] for t in told] == list(range(1, 9))
     assert told[-1] == (8, 8, "GDM, held-out")
-    between_subject_matching(GDM(2), X, y, window=3, progress=True)
+    score_matching(GDM(2), X, y, window=3, progress=True)
     with pytest.raises(TypeError, match="progress must be True, False or a function"):
-        between_subject_matching(GDM(2), X, y, window=3, progress=3)
+        score_matching(GDM(2), X, y, window=3, progress=3)

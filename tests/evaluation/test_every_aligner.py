@@ -11,7 +11,12 @@ from sklearn.neighbors import NearestCentroid
 import brainweave as bw
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, Matching, Reconstruction
-from evaluation_studies import study_lists, three_subjects
+from evaluation_studies import (
+    score_matching,
+    score_reconstruction,
+    study_lists,
+    three_subjects,
+)
 from every_aligner import CASES, aligner_for_scores
 
 ALIGNERS = sorted(CASES)
@@ -37,8 +42,8 @@ def test_every_aligner_goes_through_every_evaluation(tmp_path, data, name, proto
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what each says is tested by it
         result = bw.between_subject_classification(model, X, y, **how)
-        matching = bw.between_subject_matching(model, X, y, window=3, **how)
-        voxels = bw.between_subject_reconstruction(model, X, y, **how)
+        matching = score_matching(model, X, y, window=3, **how)
+        voxels = score_reconstruction(model, X, y, **how)
     assert len(result.scores) == 4
     assert result.method == type(model).__name__
     assert all(k > 0 for k in result.n_components)

@@ -23,7 +23,6 @@ from brainweave import (
     Study,
     Subject,
     between_subject_classification,
-    between_subject_matching,
     split_study,
 )
 from brainweave._core.exceptions import InputError
@@ -36,7 +35,7 @@ from brainweave.evaluation.grid import (
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.results import GridResult
 from brainweave.graphs.builders import label_graph
-from evaluation_studies import unrelated_study
+from evaluation_studies import score_matching, unrelated_study
 from small_grid import TracedGDM, small_data, small_grid
 
 SCRIPT = Path(__file__).parents[1] / "small_grid.py"
@@ -103,7 +102,7 @@ def test_matching_cells_are_the_scores_of_the_evaluation(tmp_path):
     model = GDM(4, graph="time")
     grid = Grid(GridStudy("story", X), {"GDM": model}, measure=Matching(window=5))
     result = run_grid(grid, tmp_path)
-    expected = between_subject_matching(model, X, window=5)
+    expected = score_matching(model, X, window=5)
     assert_allclose(result.to_frame()["score"], expected.scores.ravel(), atol=1e-12)
     assert_allclose(result.to_frame()["chance"].mean(), expected.chance, atol=1e-12)
 

@@ -15,12 +15,15 @@ from brainweave import (
     Study,
     Subject,
     between_subject_classification,
-    between_subject_matching,
-    between_subject_reconstruction,
     split_study,
 )
 from brainweave.evaluation.evaluate import align_folds
-from evaluation_studies import study_lists, unrelated_study
+from evaluation_studies import (
+    score_matching,
+    score_reconstruction,
+    study_lists,
+    unrelated_study,
+)
 
 HALF = np.arange(24) < 12  # aligns first
 
@@ -169,8 +172,8 @@ def test_noise_that_was_transformed_is_not_scored(rng):
     )
     for evaluate in (
         between_subject_classification,
-        between_subject_matching,
-        between_subject_reconstruction,
+        score_matching,
+        score_reconstruction,
     ):
         with pytest.raises(
             ValueError, match="28 of 28 samples of subject '0' took par"

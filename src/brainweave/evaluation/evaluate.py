@@ -35,9 +35,7 @@ from brainweave.evaluation.measures import (
     AlignedFold,
     Classification,
     Clock,
-    Matching,
     Measure,
-    Reconstruction,
     ScoringContext,
     choose_measure,
     copy_with_seed,
@@ -45,7 +43,6 @@ from brainweave.evaluation.measures import (
 from brainweave.evaluation.results import (
     INCIDENTAL,
     ClassificationResult,
-    SubjectScores,
     make_result,
 )
 from brainweave.evaluation.splits import (
@@ -101,10 +98,13 @@ def score_alignment(
         one, which may align but are not classified. Values of which none occurs twice
         in a subject are stimulus ids, such as times in a film.
     measure : {"classification", "matching", "reconstruction", "isc"} or Measure
-        What is scored: see :func:`between_subject_classification`,
-        :func:`between_subject_matching` and :func:`between_subject_reconstruction`;
-        "isc" is the inter-subject correlation, averaged over features. By default
-        classification if samples have two categories or more, else matching.
+        What is scored. "classification": see :func:`between_subject_classification`.
+        The other measures compare each left-out subject with the average of those that
+        are not left out, in what both saw, by stimulus ids, or by rows without ids.
+        "matching" is the share of time segments found again; "reconstruction" predicts
+        the voxels of the left-out subject from the features of the others; "isc" is the
+        inter-subject correlation, averaged over features. By default classification if
+        samples have two categories or more, else matching.
     halves, block, border, align, match : various
         How samples are divided; see :func:`split_study`.
     leave_out : int, default=1
@@ -124,12 +124,20 @@ def score_alignment(
         True draws a bar; a callable is called after each fold with the number of folds
         done, that of all folds, and what is done.
     **options : various
-        The parameters of the measure, such as `classifier` or `window`.
+        The parameters of the measure: `classifier` and `n_permutations` of
+        "classification"; `window`, `step` and `enough` of "matching", as in
+        :func:`brainweave.time_segment_matching`, and its `standardize`: whether all
+        features weigh the same; by default not those of ``GDM(scale="agreement")``,
+        whose spread is how much subjects agree on them. `score` of "reconstruction",
+        "correlation" or "r2". `groups` (the group of each subject): compare subjects
+        with those of other groups alone.
 
     Returns
     -------
     ClassificationResult or SubjectScores
-        The scores, and chance.
+        The scores, and chance. Reconstruction has ``voxel_scores``, which can be put on
+        the brain; ``design["standardize"]`` of matching tells whether features were
+        standardised.
 
     References
     ----------
@@ -241,108 +249,6 @@ def between_subject_classification(
             ClassifierWarning,
         )
     return result
-
-
-def between_subject_matching(
-    aligner: Any,
-    study: Study | SplitStudy | list[Any],
-    y: Any = None,
-    *,
-    window: int = 9,
-    step: int = 1,
-    standardize: bool | str = "auto",
-    enough: float = 0.5,
-    groups: Any = None,
-    **design: Any,
-) -> SubjectScores:
-    """Score an alignment by matching time segments of samples it has not seen.
-
-    People who missed parts of a film are compared in what both they and others saw, by
-    their stimulus ids; without ids rows must correspond.
-
-    Parameters
-    ----------
-    aligner, study, y : various
-        As in :func:`score_alignment`.
-    window, step : int
-        As in :func:`brainweave.time_segment_matching`. A subject that is left out is
-        matched with the average of those that are not.
-    standardize : bool or "auto", default="auto"
-        Whether features are standardised over time, so that all weigh the same. "auto":
-        not those of ``GDM(scale="agreement")``, whose spread is how much subjects agree
-        on them; those of all other aligners.
-    enough : float, default=0.5
-        As in :func:`brainweave.time_segment_matching`.
-    groups : sequence, optional
-        Group of each subject; subjects are then compared with other groups alone.
-    **design : various
-        The options `halves` to `progress` of :func:`score_alignment`.
-
-    Returns
-    -------
-    SubjectScores
-        The share of segments matched, for each split and subject, and the samples
-        behind it. Its ``design["standardize"]`` tells whether features were
-        standardised.
-
-    Examples
-    --------
-    >>> from brainweave import GDM
-    >>> rng = np.random.default_rng(0)
-    >>> story = rng.normal(size=(120, 5))
-    >>> X = [story @ rng.normal(size=(5, 50)) for _ in range(4)]
-    >>> print(between_subject_matching(GDM(5, graph="time"), X))
-    GDM (held-out): matching 1.000 ± 0.000, chance 0.027; features by their spread
-    """
-    measure = Matching(window, step, standardize, enough, groups)
-    found: SubjectScores = score_alignment(aligner, study, y, measure=measure, **design)
-    return found
-
-
-def between_subject_reconstruction(
-    aligner: Any,
-    study: Study | SplitStudy | list[Any],
-    y: Any = None,
-    *,
-    score: str = "correlation",
-    groups: Any = None,
-    **design: Any,
-) -> SubjectScores:
-    """Score an alignment by predicting the voxels of a subject from other subjects.
-
-    The shared features of the others are averaged and mapped back to the voxels of the
-    subject that is left out, for samples that the alignment has not seen.
-
-    Parameters
-    ----------
-    aligner, study, y : various
-        As in :func:`between_subject_matching`.
-    score : {"correlation", "r2"}, default="correlation"
-        As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
-        over its voxels that vary.
-    groups : sequence, optional
-        As in :func:`between_subject_matching`.
-    **design : various
-        The options `halves` to `progress` of :func:`score_alignment`.
-
-    Returns
-    -------
-    SubjectScores
-        With ``voxel_scores``, which can be put on the brain.
-
-    Examples
-    --------
-    >>> from brainweave import GDM
-    >>> rng = np.random.default_rng(0)
-    >>> story = rng.normal(size=(60, 3))
-    >>> X = [story @ rng.normal(size=(3, 50)) for _ in range(4)]
-    >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
-    GDM (held-out): correlation 1.000 ± 0.000, chance 0.000
-    """
-    found: SubjectScores = score_alignment(
-        aligner, study, y, measure=Reconstruction(score, groups), **design
-    )
-    return found
 
 
 def _as_seed(random_state: Any) -> int | None:

@@ -143,7 +143,7 @@ class Classification:
                 raise InputError(
                     "Classification needs samples of at least two categories, each "
                     "more than once; these samples have stimulus ids alone. Score them "
-                    "with between_subject_matching, or measure='matching'."
+                    "with measure='matching'."
                 )
             raise InputError(
                 "Classification needs scored samples of at least two categories; got "
@@ -373,7 +373,7 @@ def _comparison(
 class Matching(_SubjectBySubject):
     """Share of the time segments of left-out subjects that find themselves in others.
 
-    The parameters are those of :func:`brainweave.between_subject_matching`.
+    The parameters are those of :func:`brainweave.score_alignment`.
     """
 
     name = "matching"
