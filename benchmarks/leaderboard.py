@@ -159,8 +159,8 @@ def _overlap(data: Path, quick: bool) -> tuple[Score, float]:
             belongs = np.arange(len(parts)) % 2
             seen = _film(parts, [list(DESIGNS[design][g]) for g in belongs])
             result = bw.score_alignment(
-                *(aligner, _film(parts, [[3]] * len(parts))),
-                align=[seen],
+                aligner,
+                bw.split_study(_film(parts, [[3]] * len(parts)), align=[seen]),
                 groups=belongs.tolist(),
                 window=9,
                 protocol=protocol,
@@ -199,8 +199,7 @@ def _brains(data: Path, quick: bool) -> tuple[Score, float]:
             )
             result = bw.score_alignment(
                 aligner,
-                b,
-                align=[a],
+                bw.split_study(b, align=[a]),
                 protocol=protocol,
                 leave_out=2,
                 n_jobs=1,

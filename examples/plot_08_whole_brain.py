@@ -70,7 +70,7 @@ print(f"gain by alignment in the first: {gain[found.found()[0]]:.2f}")
 # ``found.save("maps")`` writes images and a table; ``brainweave map`` does it all for
 # a study folder, and adds a report.
 limit = float(np.nanmax(found.voxel_values("excess")))
-found.plot("excess", by="fdr", limit=limit, views=("lateral",))
+found.plot("excess", limit=limit, views=("lateral",))
 
 # %%
 found.plot("baseline_excess", limit=limit, views=("lateral",))

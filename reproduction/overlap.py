@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave import PaperGDM, Study, Subject, score_alignment
+from brainweave import PaperGDM, Study, Subject, score_alignment, split_study
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.study.simulation import SimulationSettings, simulate_study
@@ -186,8 +186,7 @@ def _score_design(
                 warnings.simplefilter("ignore")  # the paper's form separates them
                 found = score_alignment(
                     aligner,
-                    _film(parts, [[order[p]]] * n),
-                    align=[seen],
+                    split_study(_film(parts, [[order[p]]] * n), align=[seen]),
                     groups=belongs.tolist(),
                     window=WINDOW,
                     standardize=False,

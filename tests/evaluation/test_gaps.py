@@ -159,12 +159,12 @@ def test_scores_with_gaps_agree_with_complete_ones_within_their_errors(rng, scor
     noise = 7.0 if score is score_matching else 4.0
     for _ in range(6):
         X = locked_lists(rng, n_subjects=5, n_samples=120, noise=noise)
-        design = {"align": [[x[60:] for x in X]], "protocol": "joint"}
+        align, model = [[x[60:] for x in X]], GDM(4, graph="time")
         film = [x[:60] for x in X]
-        complete = score(GDM(4, graph="time"), film, **design)
+        complete = score(model, split_study(film, align=align), protocol="joint")
         gaps = [[], range(50, 60), range(8), range(20, 30), []]
         seen, ids = with_gaps(film, gaps)
-        partial = score(GDM(4, graph="time"), seen, ids, **design)
+        partial = score(model, split_study(seen, ids, align=align), protocol="joint")
         assert partial.n_samples.tolist() == [[60, 50, 52, 50, 60]]
         assert 0.05 < complete.mean < 0.95
         differences.append(partial.mean - complete.mean)
@@ -239,8 +239,7 @@ def test_samples_that_aligned_are_not_scored_but_stand_in_the_average(rng):
     groups = [0, 0, 1, 1]
     result = score_matching(
         GDM(4, graph="time"),
-        story,
-        align=[seen],
+        split_study(story, align=[seen]),
         groups=groups,
         window=5,
         protocol="joint",
@@ -249,8 +248,9 @@ def test_samples_that_aligned_are_not_scored_but_stand_in_the_average(rng):
     assert result.common[0, 0].tolist() == [0, 0, 20, 20]
     assert result.mean > 0.9
     labelled = [list("abc") * 20] * 4
-    with pytest.raises(ValueError, match=r"are in align\[0\] too"):
-        between_subject_classification(GDM(2), X, labelled, align=[[x[:20] for x in X]])
+    split = split_study(X, labelled, align=[[x[:20] for x in X]])
+    with pytest.raises(ValueError, match="took part in the alignment"):
+        between_subject_classification(GDM(2), split)
 
 
 def test_ids_are_not_categories(rng):
@@ -276,7 +276,7 @@ def test_wrong_ids_get_one_sentence(rng):
         time_segment_matching(X, [own, own, [2 * t for t in own]])
     with pytest.raises(ValueError, match=r"'2' has no stimulus id in common.*100"):
         time_segment_matching(X, [own, own, [100 + t for t in own]])
-    with pytest.raises(ValueError, match=r"\[20, 20, 20\]; got \[20, 20, 19\]"):
+    with pytest.raises(ValueError, match=r"20 samples, but stimuli have shape \(19,\)"):
         time_segment_matching(X, [own, own, own[1:]])
     with pytest.raises(ValueError, match=r"'2' has no stimulus id in common"):
         score_matching(

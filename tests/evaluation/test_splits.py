@@ -42,7 +42,7 @@ def test_three_thirds_of_a_movie_and_ten_subjects_make_fifteen_folds(rng):
     X, y = study_lists(rng, n_subjects=10, n_samples=12, voxels=20)
     movie = [[rng.normal(size=(8, 20 + i)) for i in range(10)] for _ in range(3)]
     result = between_subject_classification(
-        GDM(2, graph="time"), X, y, align=movie, leave_out=2
+        GDM(2, graph="time"), split_study(X, y, align=movie), leave_out=2
     )
     assert len(result.scores) == 15
     assert {f["half"] for f in result.folds} == {0, 1, 2}
@@ -215,8 +215,8 @@ def test_samples_that_are_scored_may_not_align(rng):
     split = split_study(X, y, align=[movie])
     assert split.design["halves"] == "align"
     movie[1][7] = X[1][5]
-    with pytest.raises(ValueError, match=r"1 of the 24 .* '1' are in align\[0\] too"):
-        between_subject_classification(NoAlignment(), X, y, align=[movie])
+    with pytest.raises(ValueError, match=r"1 of 24 .* '1' took part in the alignment"):
+        between_subject_classification(NoAlignment(), split_study(X, y, align=[movie]))
 
 
 def test_aligning_samples_are_of_the_same_subjects(rng):

@@ -1,6 +1,5 @@
 """Commands that score and show: compare, report, info, and demo, the whole way."""
 
-import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +68,7 @@ def compare(
     row with its error; the others still run.
     """
     from brainweave.evaluation.comparison import compare_methods
+    from brainweave.evaluation.splits import split_study
 
     console: Console = context.obj
     if protocol not in (*PROTOCOLS, "both"):
@@ -83,26 +83,22 @@ def compare(
         scoring["n_permutations"] = n_permutations
     aligners = named_aligners({**context.params, "param": others}, "gdm,none", subjects)
     files.prepare_folder(output)
-    match_and_report(subjects, match, console)
+    people = match_and_report(subjects, match, console)
+    split = split_study(people, halves=halves, block=block, border=border)
+    split.fingerprint = subjects.fingerprint()  # also of what was matched
     console.resume_hint = (
         "Run the same command again: folds of methods that are done are kept."
     )
     options = files.used_options(console)
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
-            subjects,
+            split,
             aligners,
             measure=measure,
-            halves=halves,
-            block=block,
-            border=border,
             leave_out=leave_out,
             protocols=PROTOCOLS if protocol == "both" else (protocol,),
-            match=match,
             random_state=random_state or 0,
             store=output / "store",
-            # the index of a study lists the checksums of all its files
-            version=hashlib.sha256((study / "study.json").read_bytes()).hexdigest(),
             n_jobs=n_jobs,
             progress=progress,
             **scoring,

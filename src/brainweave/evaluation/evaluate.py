@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from brainweave._core.arrays import Floats
 from brainweave._core.exceptions import (
@@ -34,7 +33,6 @@ from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
     AlignedFold,
     Classification,
-    Clock,
     Measure,
     ScoringContext,
     choose_measure,
@@ -48,7 +46,7 @@ from brainweave.evaluation.results import (
 from brainweave.evaluation.splits import (
     Split,
     SplitStudy,
-    refuse_aligning,
+    refuse_aligned,
     split_study,
     subject_folds,
 )
@@ -69,13 +67,9 @@ def score_alignment(
     *,
     measure: Any = None,
     halves: Any = "category",
-    block: int | None = None,
-    border: int = 0,
-    align: Any = None,
-    match: str | None = None,
     leave_out: int = 1,
     protocol: str = "held-out",
-    random_state: Any = None,
+    random_state: int | None = None,
     n_jobs: int | None = None,
     progress: Any = None,
     **options: Any,
@@ -91,8 +85,8 @@ def score_alignment(
     aligner : aligner
         Any aligner of this package; it is copied, not changed.
     study : Study, list of arrays of shape (n_samples_i, n_voxels_i), or SplitStudy
-        The data. A :func:`split_study` shares the work of several evaluations; it
-        brings its own halves.
+        The data. A :func:`split_study` brings its own halves, or other samples to align
+        with, and shares the work of several evaluations.
     y : list of array-like, optional
         Categories; by default those of the study. None or NaN marks samples without
         one, which may align but are not classified. Values of which none occurs twice
@@ -105,7 +99,7 @@ def score_alignment(
         the voxels of the left-out subject from the features of the others; "isc" is the
         inter-subject correlation, averaged over features. By default classification if
         samples have two categories or more, else matching.
-    halves, block, border, align, match : various
+    halves : various
         How samples are divided; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
@@ -114,7 +108,7 @@ def score_alignment(
         ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the
         aligning samples of the test subjects take part in the fit, which inflates
         accuracy [1]_. Labels of scored samples are never used to align.
-    random_state : int, Generator or None
+    random_state : int, optional
         Seeds the permutations, and an aligner or classifier whose own ``random_state``
         is None.
     n_jobs : int, optional
@@ -128,9 +122,9 @@ def score_alignment(
         "classification"; `window`, `step` and `enough` of "matching", as in
         :func:`brainweave.time_segment_matching`, and its `standardize`: whether all
         features weigh the same; by default not those of ``GDM(scale="agreement")``,
-        whose spread is how much subjects agree on them. `score` of "reconstruction",
-        "correlation" or "r2". `groups` (the group of each subject): compare subjects
-        with those of other groups alone.
+        whose spread is how much subjects agree on them, and its `groups`, one per
+        subject: subjects are then compared with other groups alone; `score` of
+        "reconstruction", "correlation" or "r2".
 
     Returns
     -------
@@ -155,26 +149,23 @@ def score_alignment(
     >>> round(result.mean, 2), result.n_samples.tolist()
     (1.0, [[60, 40, 60, 60], [60, 60, 40, 60]])
     """
-    start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
-    divided: Any = {"halves": halves, "block": block, "border": border}
-    with clock("bases"):
-        split = split_study(study, y, align=align, match=match, **divided)
+    start = time.perf_counter()
+    if random_state is not None:
+        check_int("random_state", random_state, minimum=0, owner=OWNER)
+    split = split_study(study, y, halves=halves)
     chosen = choose_measure(measure, split.categories, **options)
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
     title = f"{type(aligner).__name__}, {protocol}"
-    how: Any = {"leave_out": leave_out, "protocol": protocol, "seed": seed}
+    how: Any = {"leave_out": leave_out, "protocol": protocol, "seed": random_state}
     records = []
     with shown_progress(progress, n_folds, title) as tick:
-        for record in score_folds(
-            aligner, split, chosen, n_jobs=n_jobs, clock=clock, **how
-        ):
+        for record in score_folds(aligner, split, chosen, n_jobs=n_jobs, **how):
             records.append(record)
             tick()
-    clock.seconds["total"] = time.perf_counter() - start
     fields = evaluation_metadata(
-        aligner, split, chosen, leave_out=leave_out, random_state=seed
+        aligner, split, chosen, leave_out=leave_out, random_state=random_state
     )
-    fields |= {"protocol": protocol, "seconds": dict(clock.seconds)}
+    fields |= {"protocol": protocol, "seconds": time.perf_counter() - start}
     return make_result(records, categories=split.categories, **fields)
 
 
@@ -251,17 +242,6 @@ def between_subject_classification(
     return result
 
 
-def _as_seed(random_state: Any) -> int | None:
-    """Return a whole number from None, an int, a Generator or a RandomState."""
-    if random_state is None:
-        return None
-    if isinstance(random_state, (int, np.integer)):
-        return check_int("random_state", random_state, minimum=0, owner=OWNER)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31 - 1))
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
 # -- scoring ---------------------------------------------------------------------------
 
 
@@ -275,20 +255,12 @@ def score_folds(
     seed: int | None = None,
     only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
-    clock: Clock | None = None,
-    shared: Clock | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Align and score; yield a record per fold.
-
-    With ``n_jobs=1`` it is yielded as soon as its fold is scored. `clock` adds up the
-    time of single folds, `shared` that of fits which serve several (by default the same
-    clock).
-    """
-    clock = Clock() if clock is None else clock
+    """Align and score; yield a record per fold, with ``n_jobs=1`` once it is scored."""
     check_scored(measure, split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    context = ScoringContext(clock, draw, seed, n_jobs)
+    context = ScoringContext(draw, seed, n_jobs)
     batches = align_folds(
         copy_with_seed(aligner, seed),
         split,
@@ -296,7 +268,6 @@ def score_folds(
         protocol=protocol,
         only=only,
         n_jobs=n_jobs,
-        clock=clock if shared is None else shared,
     )
     for batch in batches:
         for fold, found in measure.folds(batch, split, context):
@@ -314,7 +285,8 @@ def score_folds(
 def check_scored(measure: Measure, split: SplitStudy) -> None:
     """Refuse samples that a measure cannot score, or that align as well."""
     if not getattr(measure, "skips_aligned", False):
-        refuse_aligning(split)
+        for part in split.splits:
+            refuse_aligned(part.scored)
     measure.check(split)
 
 
@@ -345,14 +317,12 @@ def align_folds(
     protocol: str = "held-out",
     only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
-    clock: Clock | None = None,
 ) -> Iterator[list[AlignedFold]]:
     """Fit an aligner for every fold, or `only` some, and map all scored samples.
 
     Yields the folds that share one fit, see :func:`shares_fit`.
     """
     check_option("protocol", protocol, PROTOCOLS, owner=OWNER)
-    clock = Clock() if clock is None else clock
     n = split.n_subjects
     folds = list(enumerate(subject_folds(n, leave_out)))
     if protocol == "held-out" and n - leave_out < 2:
@@ -376,7 +346,7 @@ def align_folds(
         together = shares_fit(aligner, protocol)
         for batch in [chosen] if together else [[fold] for fold in chosen]:
             joining = [] if together else batch[0][1]
-            found = _align(aligner, half, joining, n_jobs=n_jobs, clock=clock)
+            found = _align(aligner, half, joining, n_jobs=n_jobs)
             yield [
                 AlignedFold(
                     number, fold, test, [i for i in range(n) if i not in test], *found
@@ -394,28 +364,25 @@ def shares_fit(aligner: Any, protocol: str) -> bool:
 
 
 def _align(
-    aligner: Any, half: Split, joining: list[int], *, n_jobs: int | None, clock: Clock
+    aligner: Any, half: Split, joining: list[int], *, n_jobs: int | None
 ) -> tuple[list[Floats], list[Any], Any]:
     """Align the subjects of a half, of whom some join when the template is finished."""
     n = half.n_subjects
     who = [i for i in range(n) if i not in joining]
     fitted, y = _for_subjects(aligner, who, n), half.y_for(aligner)
-    X = _inputs(aligner, half, who, n_jobs=n_jobs, clock=clock)
-    with clock("align"), _errors_by_subject_id(half, who):
+    X = _inputs(aligner, half, who, n_jobs=n_jobs)
+    with _errors_by_subject_id(half, who):
         fitted.fit(X, None if y is None else [y[i] for i in who])
     found = dict(zip(who, fitted.maps_, strict=True))
     if joining:
-        new = _inputs(aligner, half, joining, n_jobs=n_jobs, clock=clock)
-        with clock("join"):
-            for i, x in zip(joining, new, strict=True):
-                own_y = None if y is None else _known_to(y, who, y[i])
-                places = _voxel_places(aligner, i, n)
-                with _errors_by_subject_id(half, [i], new=True):
-                    found[i] = fitted.fit_new_subject(x, own_y, **places)
-    maps = [found[i] for i in range(n)]
-    with clock("map"):
-        from_bases = takes_bases(aligner)
-        shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
+        new = _inputs(aligner, half, joining, n_jobs=n_jobs)
+        for i, x in zip(joining, new, strict=True):
+            own_y = None if y is None else _known_to(y, who, y[i])
+            places = _voxel_places(aligner, i, n)
+            with _errors_by_subject_id(half, [i], new=True):
+                found[i] = fitted.fit_new_subject(x, own_y, **places)
+    maps, from_bases = [found[i] for i in range(n)], takes_bases(aligner)
+    shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
     return shared, maps, fitted
 
 
@@ -451,12 +418,11 @@ def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
 
 
 def _inputs(
-    aligner: Any, half: Split, who: list[int], *, n_jobs: int | None, clock: Clock
+    aligner: Any, half: Split, who: list[int], *, n_jobs: int | None
 ) -> list[Any]:
     """Return what an aligner is fitted on: bases, subjects, or plain arrays."""
     if takes_bases(aligner):
-        with clock("bases"):
-            return half.bases_for(aligner, who, n_jobs=n_jobs)
+        return half.bases_for(aligner, who, n_jobs=n_jobs)
     subjects = [half.aligning.subjects[i] for i in who]
     if not isinstance(aligner, BaseAligner):
         return [s.data() for s in subjects]

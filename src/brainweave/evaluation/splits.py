@@ -110,9 +110,9 @@ class Split:
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
                     f"aligning samples of subject {subject.id!r} show other {shown} "
-                    f"than those of {first.id!r} in the same rows. Pass "
-                    "match='truncate' to reorder them by category, or use GDM with "
-                    "graph='labels'."
+                    f"than those of {first.id!r} in the same rows. Reorder them by "
+                    "category, as split_study(..., match='truncate') does, or use GDM "
+                    "with graph='labels'."
                 )
 
     # -- bases -------------------------------------------------------------------------
@@ -319,16 +319,8 @@ class SplitStudy:
             "n_scored": [[s.n_samples for s in p.scored] for p in self.splits],
         }
 
-    def clear(self) -> None:
-        """Forget all bases and products, to free their memory."""
-        for split in self.splits:
-            split.clear()
-
     def __repr__(self) -> str:
-        return (
-            f"SplitStudy({self.n_subjects} subjects, {len(self.splits)} splits, "
-            f"{len(self.categories)} categories)"
-        )
+        return f"SplitStudy({self.n_subjects} subjects, {len(self.splits)} splits)"
 
 
 def split_study(
@@ -449,29 +441,14 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
     Their labels, or ids, have shaped the features: even noise would score near 100 %.
     """
     for subject in study:
-        took_part = subject.aligned
-        if took_part is None or not np.any(took_part):
-            continue
-        raise InputError(
-            f"{np.count_nonzero(took_part)} of {subject.n_samples} samples of subject "
-            f"{subject.id!r} took part in the alignment "
-            "that made these features; scoring them would be circular (even noise "
-            "scores near 100 %). Score the study as it was before it was transformed, "
-            "or only samples that did not align: subject.select(~subject.aligned)."
-        )
-
-
-def refuse_aligning(split: SplitStudy) -> None:
-    """Refuse samples that are scored though they align."""
-    for number, part in enumerate(split.splits):
-        for s in part.scored:
-            if s.aligned is not None and np.any(s.aligned):
-                raise InputError(
-                    f"{np.count_nonzero(s.aligned)} of the {s.n_samples} samples of "
-                    f"subject {s.id!r} are in align[{number}] too; scoring samples "
-                    "that aligned would be circular (even noise scores near 100 %). "
-                    "Align with other samples, or let halves divide the study."
-                )
+        if subject.aligned is not None and np.any(subject.aligned):
+            raise InputError(
+                f"{np.count_nonzero(subject.aligned)} of {subject.n_samples} samples "
+                f"of subject {subject.id!r} took part in the alignment; scoring them "
+                "would be circular (even noise scores near 100 %). Score other samples "
+                "than those that align: a study as it was before it was transformed, "
+                "or subject.select(~subject.aligned)."
+            )
 
 
 def _refuse_copies(study: Study) -> None:
@@ -481,20 +458,19 @@ def _refuse_copies(study: Study) -> None:
         step = max(1, subject.n_voxels // 16)  # some voxels tell; no need to read all
         probe = np.ascontiguousarray(subject.samples[:, ::step])
         runs = np.zeros(0, int) if subject.runs is None else np.asarray(subject.runs)
+        parts: Any = [(of_subjects, f"subject {subject.id!r}", probe)]
         of_runs: dict[bytes, str] = {}
-        parts = [(of_subjects, f"subject {subject.id!r}", probe)]
         for run in np.unique(runs).tolist():
             name = f"run {run!r} of subject {subject.id!r}"
             parts.append((of_runs, name, probe[runs == run]))
         for known, name, part in parts:
-            if len(part) < 2 or (part == part[0]).all():
+            if (part == part[:1]).all():
                 continue  # nothing that could be told from another
             before = known.setdefault(part.tobytes(), name)
             if before != name:
                 raise InputError(
                     f"The samples of {before} and {name} are the same, so scores would "
-                    "be too good. Leave one of them out, or check which files were "
-                    "read."
+                    "be too good. Check which files were read."
                 )
 
 
