@@ -62,7 +62,8 @@ def planted_brains(seed, n_subjects=12, signal=1.0):
 def false_and_true(found, study):
     """Count the places found that do not touch the planted region, and that do."""
     inside = REGION[study[0].space.mask]
-    names = found.found()
+    table = found.to_frame()
+    names = table["place"][table["p_fdr"] < 0.05].tolist()
     touches = [inside[found.columns[0][found.names.index(k)]].any() for k in names]
     return touches.count(False), touches.count(True)
 

@@ -1,7 +1,6 @@
 """Maps of information: what an alignment makes of each place of the brain."""
 
 import json
-import time
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
@@ -82,8 +81,6 @@ class InformationMap:
         Where voxels lie, if there are centres.
     skipped : dict
         Places that could not be scored, and why.
-    seconds : float
-        What it took.
     """
 
     names: list[Any]
@@ -98,7 +95,6 @@ class InformationMap:
     centers: Matrix | None = field(default=None, repr=False)
     positions: list[Matrix] | None = field(default=None, repr=False)
     skipped: dict[Any, str] = field(default_factory=dict, repr=False)
-    seconds: float = 0.0
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with a row per place.
@@ -130,25 +126,6 @@ class InformationMap:
             at = dict(zip("xyz", self.centers.T, strict=False))
             table = table.assign(**at)
         return table
-
-    def found(self, *, by: str = "fdr", alpha: float = SIGNIFICANT) -> list[Any]:
-        """Return the places whose score is above chance.
-
-        Parameters
-        ----------
-        by : {"fdr", "max"}, default="fdr"
-            Correct by the false discovery rate, or by the maximum statistic.
-        alpha : float, default=0.05
-            The level.
-
-        Returns
-        -------
-        list
-            Their names.
-        """
-        check_option("by", by, ("fdr", "max"), owner="found")
-        table = self.to_frame()
-        return table["place"][table[f"p_{by}"] < alpha].tolist()
 
     def voxel_values(self, what: str = "score", *, subject: int = 0) -> Matrix:
         """Return a value per voxel: that of its parcel, or of its nearest centre.
@@ -263,7 +240,6 @@ class InformationMap:
             "Test": "sign flips over subjects, one-sided; two-sided for differences",
             "Columns": {k: v for k, v in SHOWN.items() if not k.startswith("log")},
             "GeneratedBy": [{"Name": "brainweave", "Version": __version__}],
-            "Seconds": round(self.seconds, 1),
         }
         write_text(table.with_suffix(".json"), json.dumps(told, indent=2) + "\n")
         return [*paths, table, table.with_suffix(".json")]
@@ -350,9 +326,10 @@ def information_map(
     >>> for x in X:
     ...     x[:, 20:40] += rng.normal(size=(3, 20))[y[0]]
     >>> found = information_map(Parcelwise(GDM(2), parcels), X, y)
-    >>> found.found()
+    >>> table = found.to_frame()
+    >>> table["place"][table["p_fdr"] < 0.05].tolist()
     [2]
-    >>> found.to_frame()["difference"].round(1).tolist()[1] > 0.3
+    >>> table["difference"].round(1).tolist()[1] > 0.3
     True
     """
     if not isinstance(aligner, PiecewiseAligner):
@@ -360,7 +337,6 @@ def information_map(
             "information_map takes Parcelwise(aligner, parcels) or Searchlight(aligner,"
             f" radius), which say what places are; got {type(aligner).__name__}."
         )
-    start = time.perf_counter()
     place = getattr(aligner.aligner, "place", None)
     if place is not None and not (isinstance(place, str) and place == "auto"):
         raise InputError(
@@ -417,7 +393,6 @@ def information_map(
         positions=positions,
         centers=None if centers is None else np.asarray(centers)[list(found)],
         skipped=log.skipped,
-        seconds=time.perf_counter() - start,
     )
 
 

@@ -6,7 +6,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
@@ -207,18 +207,18 @@ class _SubjectBySubject:
         for fold in batch:
             compare = _comparison(self, fold, split.splits[fold.half].scored)
             found = map_subjects(compare, fold.test, n_jobs=context.n_jobs)
-            means = [_mean(f.values) for f in found]
+            means = [_mean(f["values"]) for f in found]
             record = {
                 "score": _mean([np.nan if m is None else m for m in means]),
                 "subject_scores": means,
-                "chance": _mean([f.chance for f in found]),
-                "n_test": max(f.n_samples for f in found),
-                "n_samples": [f.n_samples for f in found],
-                "common": [f.common for f in found],
+                "chance": _mean([f["chance"] for f in found]),
+                "n_test": max(f["n_samples"] for f in found),
+                "n_samples": [f["n_samples"] for f in found],
+                "common": [f["common"] for f in found],
                 **self._told(fold.aligner),
             }
-            if self.keeps_values and all(np.ndim(f.values) for f in found):
-                record["voxel_scores"] = [f.values for f in found]
+            if self.keeps_values and all(np.ndim(f["values"]) for f in found):
+                record["voxel_scores"] = [f["values"] for f in found]
             yield fold, record
 
     def _prepare(self, features: Any, aligner: Any) -> Matrix:
@@ -246,19 +246,13 @@ def _mean(values: Any) -> float | None:
     return None if np.isnan(mean) else mean
 
 
-class _Compared(NamedTuple):
-    """One left-out subject: scores (NaN without any), chance, and samples behind."""
-
-    values: Any
-    chance: float
-    n_samples: int
-    common: list[int]  # samples in common with each subject; 0 where not compared
-
-
 def _comparison(
     measure: _SubjectBySubject, fold: AlignedFold, scored: Study
-) -> Callable[[int], _Compared]:
-    """Return what compares a left-out subject of a fold with the average of others."""
+) -> Callable[[int], dict[str, Any]]:
+    """Return what compares a left-out subject of a fold with the average of others.
+
+    It tells the scores (NaN without any), chance, and the samples behind them.
+    """
     line, groups = study_timeline(scored), measure.groups
     features = {
         i: line.place(measure._prepare(fold.features[i], fold.aligner), i)
@@ -274,7 +268,7 @@ def _comparison(
         if who
     }
 
-    def compare(i: int) -> _Compared:
+    def compare(i: int) -> dict[str, Any]:
         subject, who, places = scored.subjects[i], compared[i], line.places[i]
         own, common = features[i], [0] * len(scored)
         if subject.aligned is not None:
@@ -282,12 +276,12 @@ def _comparison(
             own[rows[rows >= 0]] = np.nan
         for j in who:
             common[j] = int(seen_by_both(own, features[j]).sum())
-        if not any(common):
-            return _Compared(np.nan, np.nan, 0, common)
-        others = averages[who]
+        found: dict[str, Any] = {"values": np.nan, "chance": np.nan}
+        others = averages[who] if any(common) else np.full_like(own, np.nan)
         both = seen_by_both(own, others)
+        found |= {"n_samples": int(both.sum()), "common": common}
         if both.sum() < 2:
-            return _Compared(np.nan, np.nan, int(both.sum()), common)
+            return found
 
         def predict() -> tuple[Matrix, Matrix]:
             row_of = np.zeros(both.size, np.intp)
@@ -297,8 +291,9 @@ def _comparison(
             return truth, fold.maps[i].inverse_transform(others[both])
 
         values, chance = measure._score(own, others, line.films, predict)
-        known = not np.isnan(values).all()
-        return _Compared(values, chance if known else np.nan, int(both.sum()), common)
+        if not np.isnan(values).all():
+            found["chance"] = chance
+        return {**found, "values": values}
 
     return compare
 

@@ -47,11 +47,6 @@ class SegmentMatching:
         """Mean over subjects."""
         return float(np.nanmean(self.scores))
 
-    @property
-    def std(self) -> float:
-        """Standard deviation over subjects (divided by their number)."""
-        return float(np.nanstd(self.scores))
-
 
 def time_segment_matching(
     shared: Sequence[Any],

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -552,17 +553,14 @@ def half_masks(
     given = check_list_of_subjects(halves, owner="halves", minimum=1)
     masks = [np.asarray(mask) for mask in given]
     if len(masks) != len(study):
-        raise InputError(
-            f"halves has {len(masks)} masks for {len(study)} subjects. Give one "
-            "boolean mask per subject, True for the first half."
-        )
+        raise InputError(f"halves has {len(masks)} masks for {len(study)} subjects.")
     for subject, mask in zip(study, masks, strict=True):
         n = subject.n_samples
         if mask.dtype != bool or mask.shape != (n,) or not 0 < mask.sum() < n:
             raise InputError(
                 f"The mask of subject {subject.id!r} must hold {n} booleans, True for "
-                f"the first half and False for the second; got {mask.dtype} of shape "
-                f"{mask.shape}, {np.count_nonzero(mask)} of them True."
+                f"the first half; got {mask.dtype} of shape {mask.shape}, "
+                f"{np.count_nonzero(mask)} of them True."
             )
     return masks, [~mask for mask in masks]
 
@@ -639,21 +637,20 @@ def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[
     parts = []
     for number, entry in enumerate(align):
         aligning = _in_memory(as_study(entry))
-        if len(aligning) != len(study):
-            raise InputError(
-                f"align[{number}] has {len(aligning)} subjects; the study has "
-                f"{len(study)}. Give the same subjects in the same order."
-            )
+        ids = named and isinstance(entry, Study)  # else subjects are counted
+        has, wanted = (
+            [(s.id if ids else i, s.n_voxels) for i, s in enumerate(each)]
+            for each in (aligning, study)
+        )
+        for own, known in zip_longest(has, wanted):
+            if own != known:
+                raise InputError(
+                    f"align[{number}] has other subjects or voxels than the study: "
+                    f"{own} where that has {known} (subject, number of voxels)."
+                )
         refuse_aligned(aligning)
         scored_before = []
         for a, s in zip(aligning, study, strict=True):
-            other = named and isinstance(entry, Study) and a.id != s.id
-            if other or a.n_voxels != s.n_voxels:
-                raise InputError(
-                    f"align[{number}] has subject {a.id!r} with {a.n_voxels} voxels "
-                    f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
-                    "subjects and voxels in the same order."
-                )
             scored, aligns = (sample_signatures(x.samples) for x in (s, a))
             # empty samples are alike and tell nothing
             shared = same_samples(scored, aligns) & scored.any(axis=1)

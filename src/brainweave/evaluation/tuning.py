@@ -2,11 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.exceptions import BrainweaveError, InputError
@@ -188,23 +188,17 @@ class GDMCV(BaseAligner):
 
     def _settings(self) -> list[dict[str, Any]]:
         """Return the parameters of PaperGDM for every combination of candidates."""
-        counts = self.n_components
         listed = {
-            "kernels": self.kernels,
-            "energies": self.energies,
-            "n_components": [counts] if isinstance(counts, int | str) else counts,
+            "energy": self.energies,
+            "kernel": self.kernels,
+            "n_components": np.ravel(np.array(self.n_components, object)).tolist(),
         }
-        for name, values in listed.items():
-            given = isinstance(values, Sequence | np.ndarray) and len(values) > 0
-            if isinstance(values, str) or not given:
-                raise InputError(
-                    f"{name} of GDMCV is a list of candidates; got {values!r}."
-                )
         settings = []
-        for kernel, energy, k in product(*listed.values()):
+        for params in ParameterGrid(listed):  # refuses what is no list
+            kernel = params["kernel"]
             named, hp = kernel if isinstance(kernel, tuple) else (kernel, None)
-            params = {"n_components": k, "energy": energy, "kernel": named}
-            params["kernel_params"] = None if hp is None else {"hp": hp}
+            hp = None if hp is None else {"hp": hp}
+            params |= {"kernel": named, "kernel_params": hp}
             self._model(params).basis_settings(None)  # refuses what cannot be
             settings.append(params)
         return settings
