@@ -128,7 +128,7 @@ axes[1].legend(title="signal", frameon=False, loc="upper right")
 # the standard errors. The order may differ on your data.
 #
 # Seconds for one study, including all folds and the classifier:
-pd.Series({name: round(r.seconds["total"], 2) for name, r in results.items()})
+pd.Series({name: round(r.seconds, 2) for name, r in results.items()})
 
 # %%
 # The same comparison from the shell, resumable and with a report::

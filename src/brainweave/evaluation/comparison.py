@@ -340,9 +340,8 @@ def _judge_gains(
         if kind in SHARES:
             points = f"{100 * pair.difference:.1f} percentage points {side}"
         what = SHARES.get(kind, "the score")
-        text = (
-            f"With {name}, {what} is {points} than {only or f'with {other}'} ({test})"
-        )
+        than = other if other == UNALIGNED else f"with {other}"
+        text = f"With {name}, {what} is {points} than {than} ({test})"
         if not test.can_tell:
             judged.append((None, f"{text}: too few subjects to tell them apart."))
             continue

@@ -129,9 +129,8 @@ def score_alignment(
     Returns
     -------
     ClassificationResult or SubjectScores
-        The scores, and chance. Reconstruction has ``voxel_scores``, which can be put on
-        the brain; ``design["standardize"]`` of matching tells whether features were
-        standardised.
+        The scores, and chance; ``design["standardize"]`` of matching tells whether
+        features were standardised.
 
     References
     ----------
@@ -377,10 +376,8 @@ def _align(
     if joining:
         new = _inputs(aligner, half, joining, n_jobs=n_jobs)
         for i, x in zip(joining, new, strict=True):
-            own_y = None if y is None else _known_to(y, who, y[i])
-            places = _voxel_places(aligner, i, n)
-            with _errors_by_subject_id(half, [i], new=True):
-                found[i] = fitted.fit_new_subject(x, own_y, **places)
+            own = None if y is None else _known_to(y, who, y[i])
+            found[i] = _join(aligner, fitted, half, i, X=x, y=own)
     maps, from_bases = [found[i] for i in range(n)], takes_bases(aligner)
     shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
     return shared, maps, fitted
@@ -401,9 +398,13 @@ def join_with(
         X = Subject(subject.id, X, runs=subject.runs, space=subject.space)
     elif own is not None:
         own = own[rows]
+    return _join(aligner, fitted, half, i, X=X, y=own)
+
+
+def _join(aligner: Any, fitted: Any, half: Split, i: int, *, X: Any, y: Any) -> Any:
     places = _voxel_places(aligner, i, half.n_subjects)
     with _errors_by_subject_id(half, [i], new=True):
-        return fitted.fit_new_subject(X, own, **places)
+        return fitted.fit_new_subject(X, y, **places)
 
 
 def _known_to(y: list[Any], who: list[int], own: Any) -> Any:

@@ -359,7 +359,6 @@ class _Run:
             for found in _outcomes(job, split, list(missing), n_jobs):
                 fold, now = found["fold"], time.perf_counter()
                 texts = (f"{kind.__name__}: {text}" for kind, text in warned)
-                found.pop("voxel_scores", None)  # a number per voxel in every fold
                 facts = {
                     "categories": split.categories,
                     "versions": self.versions,

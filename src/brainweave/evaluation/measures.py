@@ -186,7 +186,6 @@ class _SubjectBySubject:
 
     groups: list[Any] | None = None
     skips_aligned = True
-    keeps_values = False  # as scores of voxels
 
     def check(self, split: SplitStudy) -> None:
         """Refuse scored samples that do not correspond, by rows or by ids."""
@@ -215,11 +214,8 @@ class _SubjectBySubject:
                 "n_test": max(f["n_samples"] for f in found),
                 "n_samples": [f["n_samples"] for f in found],
                 "common": [f["common"] for f in found],
-                **self._told(fold.aligner),
             }
-            if self.keeps_values and all(np.ndim(f["values"]) for f in found):
-                record["voxel_scores"] = [f["values"] for f in found]
-            yield fold, record
+            yield fold, record | self._told(fold.aligner)
 
     def _prepare(self, features: Any, aligner: Any) -> Matrix:
         """Return the features that an aligner made as they are compared."""
@@ -351,7 +347,6 @@ class Reconstruction(_SubjectBySubject):
     """
 
     name = "reconstruction"
-    keeps_values = True
 
     def __init__(self, score: str = "correlation") -> None:
         self.score = check_option(

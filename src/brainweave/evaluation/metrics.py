@@ -321,21 +321,25 @@ def seen_by_both(a: Matrix, b: Matrix) -> Any:
 
 def average_seen(arrays: Sequence[Matrix]) -> Matrix:
     """Average rows over those who saw them; NaN where nobody did."""
-    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
-    total = np.sum([np.nan_to_num(x) for x in arrays], axis=0)
+    total, seen = _sums(arrays)
     return np.asarray(np.where(seen > 0, total / np.maximum(seen, 1), np.nan))
 
 
 def averages_of_others(arrays: Sequence[Matrix]) -> list[Matrix]:
     """Return, for each subject, the average of the others who saw a row."""
-    filled = [np.nan_to_num(x) for x in arrays]
-    known = [~np.isnan(x[:, :1]) for x in arrays]
-    total, seen = np.sum(filled, axis=0), np.sum(known, axis=0)
-    counts = [seen - own for own in known]
-    return [
-        np.where(n > 0, (total - own) / np.maximum(n, 1), np.nan)
-        for own, n in zip(filled, counts, strict=True)
-    ]
+    total, seen = _sums(arrays)
+    found = []
+    for x in arrays:
+        n = seen - ~np.isnan(x[:, :1])
+        others = (total - np.nan_to_num(x)) / np.maximum(n, 1)
+        found.append(np.where(n > 0, others, np.nan))
+    return found
+
+
+def _sums(arrays: Sequence[Matrix]) -> tuple[Matrix, Codes]:
+    """Return sums of rows over those who saw them, and how many did."""
+    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
+    return np.sum([np.nan_to_num(x) for x in arrays], axis=0), seen
 
 
 def row_means(values: Matrix) -> Matrix:

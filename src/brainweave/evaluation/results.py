@@ -237,8 +237,6 @@ class SubjectScores(_Scores):
         Ids of the subjects.
     score : str
         What was measured.
-    voxel_scores : list of list of ndarray of shape (n_voxels_i,)
-        Per part and subject, for scores that are made of voxels; else empty.
     n_samples : ndarray of shape (n_parts, n_subjects)
         How many samples of each subject were compared.
     common : ndarray of shape (n_parts, n_subjects, n_subjects)
@@ -250,7 +248,6 @@ class SubjectScores(_Scores):
 
     subjects: list[str]
     score: str
-    voxel_scores: list[list[Matrix]] = field(default_factory=list, repr=False)
     n_samples: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
     common: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
 
@@ -266,7 +263,6 @@ class SubjectScores(_Scores):
         """Make a result of the records of its folds, with scores subject by subject."""
         n_parts = 1 + max(r["half"] for r in records)
         scores = np.full((n_parts, len(subjects)), np.nan)
-        voxels: list[list[Any]] = [[None] * len(subjects) for _ in range(n_parts)]
         n_samples = np.zeros(scores.shape, np.intp)
         common = np.zeros((*scores.shape, len(subjects)), np.intp)
         for r in records:
@@ -274,9 +270,6 @@ class SubjectScores(_Scores):
             scores[r["half"], where] = np.array(r["subject_scores"], np.float64)
             n_samples[r["half"], where] = r.get("n_samples", 0)
             common[r["half"], where] = r.get("common", 0)
-            for i, values in zip(where, r.get("voxel_scores", ()), strict=False):
-                voxels[r["half"]][i] = values
-        has_voxels = all("voxel_scores" in r for r in records)
         if np.isnan(scores).all():
             raise InputError(
                 "No subject could be scored: too few samples were seen by a subject "
@@ -287,7 +280,6 @@ class SubjectScores(_Scores):
             chance=chance_level(records),
             subjects=list(subjects),
             score=score,
-            voxel_scores=voxels if has_voxels else [],
             n_samples=n_samples,
             common=common,
             **fields,
@@ -530,11 +522,6 @@ def read_results(
         for name, values in document["results"].items():
             for array in set(ARRAYS) & set(values):
                 values[array] = np.array(values[array], ARRAYS[array])
-            if values.get("voxel_scores"):
-                values["voxel_scores"] = [
-                    [None if v is None else np.array(v, np.float64) for v in part]
-                    for part in values["voxel_scores"]
-                ]
             kind: Any = SubjectScores if "score" in values else ClassificationResult
             found[name] = kind(**values)
         return found, document["errors"]

@@ -100,20 +100,19 @@ class Split:
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
-            what = "labels"
-            if first.labels is None or subject.labels is None:
-                what = "stimuli"
-            expected, found = getattr(first, what), getattr(subject, what)
+            labelled = first.labels is not None and subject.labels is not None
+            shown = "categories" if labelled else "stimuli"
+            expected, found = (
+                s.labels if labelled else s.stimuli for s in (first, subject)
+            )
             if expected is None or found is None or len(expected) != len(found):
                 continue  # the aligner itself refuses other numbers of samples
             if not np.array_equal(found, expected):
-                shown = "categories" if what == "labels" else "stimuli"
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
                     f"aligning samples of subject {subject.id!r} show other {shown} "
                     f"than those of {first.id!r} in the same rows. Reorder them by "
-                    "category, as split_study(..., match='truncate') does, or use GDM "
-                    "with graph='labels'."
+                    "split_study(..., match='truncate'), or use GDM(graph='labels')."
                 )
 
     # -- bases -------------------------------------------------------------------------
