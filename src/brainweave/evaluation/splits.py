@@ -376,7 +376,7 @@ def split_study(
     >>> X = [np.random.default_rng(i).normal(size=(8, 30)) for i in range(3)]
     >>> split = split_study(X, [list("aabbaabb")] * 3)
     >>> split
-    SplitStudy(3 subjects, 2 splits, 2 categories)
+    SplitStudy(3 subjects, 2 splits)
     >>> split.splits[0].aligning[0].labels.tolist()
     ['a', 'a', 'b', 'b']
     """
