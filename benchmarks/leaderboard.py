@@ -93,12 +93,13 @@ def _segments(
             study = study.subset(subjects=study.ids[:6])
 
         def score(aligner: Any, protocol: str) -> Any:
-            result = bw.between_subject_matching(
+            result = bw.score_alignment(
                 *(aligner, study),
                 window=window,
                 leave_out=3 if quick else leave_out,
                 protocol=protocol,
                 n_jobs=1,
+                measure="matching",
             )
             return np.mean(result.scores, axis=0)  # of a subject, over directions
 
@@ -157,13 +158,14 @@ def _overlap(data: Path, quick: bool) -> tuple[Score, float]:
         for parts in films:
             belongs = np.arange(len(parts)) % 2
             seen = _film(parts, [list(DESIGNS[design][g]) for g in belongs])
-            result = bw.between_subject_matching(
-                *(aligner, _film(parts, [[3]] * len(parts))),
-                align=[seen],
+            result = bw.score_alignment(
+                aligner,
+                bw.split_study(_film(parts, [[3]] * len(parts)), align=[seen]),
                 groups=belongs.tolist(),
                 window=9,
                 protocol=protocol,
                 n_jobs=1,
+                measure="matching",
             )
             found.append(float(np.nanmean(result.scores)))
         return found
@@ -195,8 +197,13 @@ def _brains(data: Path, quick: bool) -> tuple[Score, float]:
                 study.map(lambda s, f=film: s.select(s.runs == f))
                 for film in ("a", "b")
             )
-            result = bw.between_subject_matching(
-                aligner, b, align=[a], protocol=protocol, leave_out=2, n_jobs=1
+            result = bw.score_alignment(
+                aligner,
+                bw.split_study(b, align=[a]),
+                protocol=protocol,
+                leave_out=2,
+                n_jobs=1,
+                measure="matching",
             )
             found.append(float(np.mean(result.scores)))
         return found

@@ -120,13 +120,13 @@ ax = summary["graph_fit"].plot.bar(rot=0, figsize=(5, 3), ylabel="fit to the gra
 summary.round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
 
 # %%
-# Kernels, graphs and K can be searched together with the energy:
+# Kernels and K can be searched together with the energy:
 # ``GDMCV(kernels=["linear", ("gaussian", 5000)], n_components=[3, 5])``. On the command
 # line the same is ``brainweave fit STUDY --method gdmcv``.
 wide = GDMCV(
     energies=(0.35, 0.65), n_components=[3, 5], kernels=["linear", ("gaussian", 5000)]
 ).fit(aligning)
-best = np.argsort(wide.cv_results_["rank_test_score"])[:3]
+best = np.argsort(wide.cv_results_["mean_test_score"])[::-1][:3]
 for i in best:
     setting = wide.cv_results_["params"][i]
     score = wide.cv_results_["mean_test_score"][i]

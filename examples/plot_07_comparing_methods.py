@@ -20,7 +20,7 @@ from brainweave import (
     RegularizedHyperalignment,
     RobustSRM,
     between_subject_classification,
-    between_subject_matching,
+    score_alignment,
     simulate_study,
     split_study,
 )
@@ -81,7 +81,7 @@ for strength, signal in SIGNALS.items():
         locked = split_study([subject.data() for subject in film])
         methods = {**timelocked_methods(10), "GDM": GDM(10, graph="time")}
         for name, method in methods.items():
-            result = between_subject_matching(method, locked, window=6)
+            result = score_alignment(method, locked, window=6, measure="matching")
             rows.append(("film", strength, name, result))
 
 # %%
@@ -128,7 +128,7 @@ axes[1].legend(title="signal", frameon=False, loc="upper right")
 # the standard errors. The order may differ on your data.
 #
 # Seconds for one study, including all folds and the classifier:
-pd.Series({name: round(r.seconds["total"], 2) for name, r in results.items()})
+pd.Series({name: round(r.seconds, 2) for name, r in results.items()})
 
 # %%
 # The same comparison from the shell, resumable and with a report::

@@ -61,16 +61,17 @@ found.to_frame().sort_values("p").head(4).round(3)
 # (``p_max``). With n people no p is below :math:`2^{-n}`: with 84 places ten people
 # would be too few. Without alignment the same voxels match hardly more than by chance:
 truly = sorted({int(parcels[v]) for v in region})
-print("patches found:", found.found(), "- patches of the region:", truly)
-gain = found.to_frame().set_index("place")["difference"]
-print(f"gain by alignment in the first: {gain[found.found()[0]]:.2f}")
+table = found.to_frame().set_index("place")
+places = table.index[table["p_fdr"] < 0.05].tolist()
+print("patches found:", places, "- patches of the region:", truly)
+print(f"gain by alignment in the first: {table['difference'][places[0]]:.2f}")
 
 # %%
 # On the brain, with one colour scale: what was found, and the same without alignment.
 # ``found.save("maps")`` writes images and a table; ``brainweave map`` does it all for
 # a study folder, and adds a report.
 limit = float(np.nanmax(found.voxel_values("excess")))
-found.plot("excess", by="fdr", limit=limit)
+found.plot("excess", limit=limit)
 
 # %%
 found.plot("baseline_excess", limit=limit)

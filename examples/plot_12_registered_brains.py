@@ -10,7 +10,7 @@ deviation from it. If places do not correspond, it uses none.
 # %%
 # Eight subjects watch the same film. Their functional maps are displaced by 4 mm, which
 # is what registration typically leaves.
-from brainweave import GDM, NoAlignment, between_subject_matching, simulate_brains
+from brainweave import GDM, NoAlignment, score_alignment, simulate_brains
 
 brains = simulate_brains(
     8, n_samples=160, signal=0.25, misregistration_mm=4.0, random_state=0
@@ -27,7 +27,7 @@ methods = {
     "GDM": GDM(10, graph="time"),
 }
 found = {
-    name: between_subject_matching(aligner, brains, leave_out=2)
+    name: score_alignment(aligner, brains, leave_out=2, measure="matching")
     for name, aligner in methods.items()
 }
 for name, result in found.items():
@@ -94,7 +94,7 @@ file = Path(os.environ.get("BRAINWEAVE_DATA", "data")) / "pieman_htfa/weights.ma
 if file.exists():
     pieman = load_matlab(file, name="pieman")
     for name, aligner in methods.items():
-        result = between_subject_matching(aligner, pieman, leave_out=6)
+        result = score_alignment(aligner, pieman, leave_out=6, measure="matching")
         print(f"{name:18} {result.mean:.0%} of segments, chance {result.chance:.1%}")
 else:
     print(f"{file} does not exist, so Pieman is left out.")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave import PaperGDM, Study, Subject, between_subject_matching
+from brainweave import PaperGDM, Study, Subject, score_alignment, split_study
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.study.simulation import SimulationSettings, simulate_study
@@ -184,14 +184,14 @@ def _score_design(
         for p in unseen or missed:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the paper's form separates them
-                found = between_subject_matching(
+                found = score_alignment(
                     aligner,
-                    _film(parts, [[order[p]]] * n),
-                    align=[seen],
+                    split_study(_film(parts, [[order[p]]] * n), align=[seen]),
                     groups=belongs.tolist(),
                     window=WINDOW,
                     standardize=False,
                     protocol="joint",
+                    measure="matching",
                 ).scores[0]
             for i in np.flatnonzero(~np.isnan(found)):
                 scores[i].append(float(found[i]))

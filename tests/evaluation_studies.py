@@ -1,8 +1,13 @@
 """Small studies for tests."""
 
+from functools import partial
+
 import numpy as np
 
-from brainweave import Study, Subject
+from brainweave import Study, Subject, score_alignment
+
+score_matching = partial(score_alignment, measure="matching")
+score_reconstruction = partial(score_alignment, measure="reconstruction")
 
 
 def study_lists(rng, n_subjects=4, n_samples=24, n_categories=3, voxels=40, noise=0.7):

@@ -9,9 +9,21 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 
 from brainweave import NoAlignment, PaperGDM, split_study
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
+
+
+def frame_of(result):
+    """A table of the folds of a grid."""
+    rows = []
+    for r in result.records:
+        row = {k: v for k, v in r.items() if not isinstance(v, dict | list)}
+        row["test_subjects"] = ", ".join(r["test_subjects"])
+        row["warnings"] = " | ".join(r["warnings"])
+        rows.append({**row, **r["tags"], **r["versions"]})
+    return pd.DataFrame(rows)
 
 
 class TracedGDM(PaperGDM):

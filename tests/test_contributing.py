@@ -10,6 +10,7 @@ import pytest
 import brainweave as bw
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
+from small_grid import frame_of
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
@@ -49,7 +50,7 @@ def test_the_measure_scores_folds_and_grids(defined, tmp_path):
     assert len(records) == 6
     assert all(0.99 < record["score"] <= 1 for record in records)
     grid = Grid(GridStudy("movie", X), {"GDM": aligner}, measure=measure)
-    table = run_grid(grid, tmp_path).to_frame()
+    table = frame_of(run_grid(grid, tmp_path))
     assert table["score"].to_list() == [record["score"] for record in records]
     with pytest.raises(ValueError, match="equal numbers of samples"):
         measure.check(bw.split_study([X[0][:-2], *X[1:]]))

@@ -25,7 +25,6 @@ from brainweave import (
     Subject,
     SubjectBasis,
     between_subject_classification,
-    between_subject_matching,
     load,
     simulate_brains,
     simulate_study,
@@ -34,7 +33,7 @@ from brainweave._core.arrays import backing_map
 from brainweave._core.exceptions import ClusterError, InputError
 from brainweave._core.workers import Payload, map_subjects
 from brainweave.cli.console import run as run_command
-from evaluation_studies import study_lists
+from evaluation_studies import score_matching, study_lists
 
 N, V = 40, 20_000  # 6.4 MB a subject, of which the Gram matrix is 13 kB
 
@@ -292,10 +291,10 @@ def test_workers_score_as_one_process_does(rng, client):
     X, y = study_lists(rng)
     y = [y[0]] * 4
     alone = between_subject_classification(GDM(2), X, y)
-    matched = between_subject_matching(GDM(2), X, y, window=3)
+    matched = score_matching(GDM(2), X, y, window=3)
     with joblib.parallel_config(backend="dask"):
         apart = between_subject_classification(GDM(2), X, y, n_jobs=2)
-        held = between_subject_matching(GDM(2), X, y, window=3, n_jobs=2)
+        held = score_matching(GDM(2), X, y, window=3, n_jobs=2)
     assert_allclose(apart.scores, alone.scores, atol=1e-12)
     assert held.scores.shape == (2, 4)
     assert_allclose(held.scores, matched.scores, atol=1e-12)

@@ -17,6 +17,7 @@ from brainweave.plotting.films import read_timeline
 from brainweave.report import write_report
 from brainweave.report.films import _correlations
 from brainweave.study import Study, Subject
+from evaluation_studies import score_matching
 
 SEEN = [range(80), range(80), range(80), range(60), range(20, 80)]
 
@@ -53,9 +54,7 @@ def page(tmp_path_factory):
     """A report of a film with gaps, and its model."""
     study = film()
     model = bw.GDM(3, graph="time", shrinkage=0.1).fit(study)
-    result = bw.between_subject_matching(
-        bw.SRM(3, random_state=0), study, window=5, leave_out=2
-    )
+    result = score_matching(bw.SRM(3, random_state=0), study, window=5, leave_out=2)
     path = tmp_path_factory.mktemp("page") / "film.html"
     write_report(path, study=study, model=model, results={"SRM": result})
     return path.read_text(encoding="utf-8"), model, result
@@ -181,6 +180,6 @@ def test_scores_that_are_no_shares_are_written_as_numbers(tmp_path):
     assert "%" not in ax.texts[0].get_text()
     html = write_report(tmp_path / "r.html", study=study, results=isc).read_text()
     assert f"features of left-out subjects correlate {isc.mean:.3f}" in html
-    mixed = [isc, bw.between_subject_matching(bw.NoAlignment(), study, window=5)]
+    mixed = [isc, score_matching(bw.NoAlignment(), study, window=5)]
     with pytest.raises(InputError, match="different measures"):
         write_report(tmp_path / "r.html", results=mixed)

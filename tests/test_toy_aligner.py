@@ -18,6 +18,7 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.report import write_report
 from brainweave.testing import CHECKS, Case, check_aligner
+from small_grid import frame_of
 
 
 # -- toy aligner --
@@ -80,7 +81,7 @@ def test_it_is_compared_with_others_and_resumed(study, tmp_path):
         {"toy": CategoryAxes(), "GDM": bw.PaperGDM(2, energy=0.5)},
         protocols=("joint", "held-out"),
     )
-    table = run_grid(grid, tmp_path, n_jobs=1).to_frame()
+    table = frame_of(run_grid(grid, tmp_path, n_jobs=1))
     assert set(table["method"]) == {"toy", "GDM"}
     assert table["error"].isna().all() or (table["error"] == "").all()
     told = []

@@ -43,10 +43,6 @@ from .evaluation.comparison import compare_methods as compare_methods
 from .evaluation.evaluate import (
     between_subject_classification as between_subject_classification,
 )
-from .evaluation.evaluate import between_subject_matching as between_subject_matching
-from .evaluation.evaluate import (
-    between_subject_reconstruction as between_subject_reconstruction,
-)
 from .evaluation.evaluate import score_alignment as score_alignment
 from .evaluation.information_map import InformationMap as InformationMap
 from .evaluation.information_map import information_map as information_map

@@ -90,7 +90,7 @@ def test_a_measure_refuses_what_it_does_not_have(gaps, tmp_path, call):
     _, said = call(*words, "--n-permutations", 9, code=2)
     assert "The measure 'matching' has no parameter 'n_permutations'" in said
     _, said = call(*words, "--measure", "classification", code=1)
-    assert "between_subject_matching, or measure='matching'" in said
+    assert "with measure='matching'" in said
 
 
 def test_a_film_is_fitted_by_time_and_rows_by_what_all_saw(gaps, tmp_path, call):

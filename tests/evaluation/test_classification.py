@@ -20,7 +20,6 @@ from brainweave import (
     NoAlignment,
     PaperGDM,
     between_subject_classification,
-    between_subject_matching,
     label_graph,
     load_matlab,
     split_study,
@@ -33,7 +32,7 @@ from brainweave.evaluation.classifiers import (
 )
 from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.measures import Classification
-from evaluation_studies import as_named_study, study_lists
+from evaluation_studies import as_named_study, score_matching, study_lists
 
 PROTOCOLS = ("joint", "held-out")
 
@@ -162,9 +161,7 @@ def test_table_has_one_row_per_fold(rng):
     assert table["half"].tolist() == [0, 0, 1, 1]
     assert_allclose(table["accuracy"], result.scores, rtol=0)
     assert set(table["method"]) == {"GDM"}
-    assert {"bases", "align", "map", "classify", "total"} <= set(result.seconds)
-    parts = sum(v for k, v in result.seconds.items() if k != "total")
-    assert parts <= result.seconds["total"]
+    assert result.seconds > 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -327,7 +324,9 @@ def test_rows_of_different_categories_are_refused_when_joined_by_row(rng, model)
         between_subject_classification(model, X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = between_subject_classification(model, X, y, match="truncate")
+        result = between_subject_classification(
+            model, split_study(X, y, match="truncate")
+        )
     assert result.mean > 0.6
 
 
@@ -340,14 +339,14 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     with pytest.raises(ValueError, match="'nu-svm-means', 'nu-svm'; got 'svm'"):
         between_subject_classification(GDM(2), X, y, classifier="svm")
     with pytest.raises(ValueError, match="match of the evaluation must be one of"):
-        between_subject_classification(GDM(2), X, y, match="sort")
-    with pytest.raises(ValueError, match="at least two categories; got \\[\\]"):
+        between_subject_classification(GDM(2), split_study(X, y, match="sort"))
+    with pytest.raises(ValueError, match="at least two categories, each"):
         between_subject_classification(GDM(2), X)
     with pytest.raises(ValueError, match="leaves 1 of 4 subjects to make a template"):
         between_subject_classification(GDM(2), X, y, leave_out=3, protocol="held-out")
     with pytest.raises(TypeError, match="n_permutations of the evaluation"):
         between_subject_classification(GDM(2), X, y, n_permutations=1.5)
-    with pytest.raises(ValueError, match="cannot be used to seed"):
+    with pytest.raises(TypeError, match="random_state of the evaluation must be"):
         between_subject_classification(GDM(2), X, y, random_state="lucky")
     with pytest.raises(ValueError, match="cannot be split into halves"):
         between_subject_classification(GDM(2, kernel="precomputed"), X, y)
@@ -357,7 +356,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     other = [x[::-1] + rng.normal(size=x.shape) for x in X]
     apart = [as_named_study(other, [known[::-1] for known in y])]
     with pytest.raises(ValueError, match="Subject '0' has no labelled sample to test"):
-        between_subject_classification(GDM(2), X, bare, align=apart)
+        between_subject_classification(GDM(2), split_study(X, bare, align=apart))
     with pytest.raises(ValueError, match=r"sample of X\[2\] has an edge"):
         between_subject_classification(
             GDM(2), X, [*y[:2], bare[0], y[3]], protocol="held-out"
@@ -396,25 +395,6 @@ def test_a_classifier_that_fails_says_on_what(rng):
     X, y = study_lists(rng, n_subjects=3)
     with pytest.raises(InputError, match=r"categories\): coefficients are not"):
         between_subject_classification(GDM(2), X, y, classifier=Fails())
-
-
-def test_generators_seed_an_evaluation(rng):
-    X, y = study_lists(rng, noise=6.0)
-    split = split_study(X, y)
-
-    def permuted(random_state):
-        result = between_subject_classification(
-            GDM(2), split, n_permutations=5, random_state=random_state
-        )
-        return result.permutation_scores
-
-    for make in (np.random.default_rng, np.random.RandomState):
-        assert_array_equal(permuted(make(3)), permuted(make(3)))
-    assert not np.array_equal(
-        permuted(np.random.default_rng(3)), permuted(np.random.default_rng(4))
-    )
-    with pytest.raises(ValueError, match="cannot be used to seed"):
-        permuted("3")
 
 
 @pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.LabelWarning")
@@ -476,6 +456,6 @@ def test_progress_is_told_by_the_library(rng):
     # 2 halves, 4 folds
     assert [t[0] for t in told] == list(range(1, 9))
     assert told[-1] == (8, 8, "GDM, held-out")
-    between_subject_matching(GDM(2), X, y, window=3, progress=True)
+    score_matching(GDM(2), X, y, window=3, progress=True)
     with pytest.raises(TypeError, match="progress must be True, False or a function"):
-        between_subject_matching(GDM(2), X, y, window=3, progress=3)
+        score_matching(GDM(2), X, y, window=3, progress=3)

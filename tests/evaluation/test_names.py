@@ -11,13 +11,12 @@ from brainweave import (
     Study,
     Subject,
     between_subject_classification,
-    between_subject_matching,
-    between_subject_reconstruction,
 )
 from brainweave._core.exceptions import InputError
+from evaluation_studies import score_matching, score_reconstruction
 
 IDS = ["anna", "bert", "carl", "dora"]
-LOCKED = [between_subject_matching, between_subject_reconstruction]
+LOCKED = [score_matching, score_reconstruction]
 
 
 def study_with(rng, *, lonely=None, wide=None):

@@ -160,8 +160,9 @@ def test_clearing_frees_the_bases(rng):
     X, y = study_lists(rng)
     split = split_study(X, y)
     before = between_subject_classification(GDM(2), split).scores
-    split.clear()
-    assert not split.splits[0]._bases
+    for part in split.splits:
+        part.clear()
+        assert not part._bases
     assert_array_equal(between_subject_classification(GDM(2), split).scores, before)
 
 

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave.aligners.adapters.packages import METHODS
+from evaluation_studies import score_matching
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs are not ours to mend
 
@@ -193,5 +194,5 @@ def test_it_is_saved_and_goes_through_an_evaluation(name, tmp_path):
     for a, b in zip(loaded.transform(X), model.transform(X), strict=True):
         assert_allclose(a, b, atol=1e-9)
     X = [np.vstack([x, x + 0.3]) for x in X[:3]]
-    result = bw.between_subject_matching(adapter(name), X, window=3, n_jobs=1)
+    result = score_matching(adapter(name), X, window=3, n_jobs=1)
     assert result.mean > result.chance

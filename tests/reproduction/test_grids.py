@@ -25,7 +25,7 @@ from reproduction.grids import (
     vary,
     with_missing,
 )
-from small_grid import small_data
+from small_grid import frame_of, small_data
 
 
 def test_a_summary_is_that_of_the_evaluation_with_each_setting(tmp_path):
@@ -56,7 +56,7 @@ def test_missing_samples_are_those_of_the_seed(tmp_path):
     grids = with_missing(grid, (0.0, 0.3), repeats=2)
     result = run_grid(grids, tmp_path / "a")
     frame = (
-        result.to_frame()
+        frame_of(result)
         .set_index(["method", "missing", "repeat"])["score"]
         .sort_index()
     )
@@ -68,10 +68,10 @@ def test_missing_samples_are_those_of_the_seed(tmp_path):
     assert frame.loc["HA", 0.3].isna().all()
     failed = summarise(result).set_index(["method", "missing"])["error"]
     assert "InputError: Hyperalignment joins samples by their row" in failed["HA", 0.3]
-    again = run_grid(grids, tmp_path / "b").to_frame()
+    again = frame_of(run_grid(grids, tmp_path / "b"))
     incidental = ["seconds", "finished"]
     pd.testing.assert_frame_equal(
-        result.to_frame().drop(columns=incidental), again.drop(columns=incidental)
+        frame_of(result).drop(columns=incidental), again.drop(columns=incidental)
     )
     for shares, repeats in (((1.0,), 1), ((0.5,), 0)):
         with pytest.raises(ValueError, match=r"missing|repeats"):

@@ -15,9 +15,9 @@ from brainweave import (
     Study,
     Subject,
     between_subject_classification,
-    between_subject_matching,
     time_segment_matching,
 )
+from evaluation_studies import score_matching
 from reproduction.overlap import _simulated_parts
 from reproduction.real import load_pieman
 from reproduction.settings import _simulate, dataset, simulate_like
@@ -143,10 +143,7 @@ def test_nothing_is_lost_on_a_story_with_factors_shuffled(real_data):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pairs.append(
-                [
-                    100 * between_subject_matching(gdm, study, leave_out=4).mean
-                    for gdm in models
-                ]
+                [100 * score_matching(gdm, study, leave_out=4).mean for gdm in models]
             )
     assert_nothing_lost("Pieman, factors shuffled", pairs)
 

@@ -11,10 +11,10 @@ from brainweave import (
     NoAlignment,
     Study,
     Subject,
-    between_subject_matching,
     split_study,
 )
 from brainweave.study.connectivity import connectivity_samples
+from evaluation_studies import score_matching
 
 PARCELS = np.repeat(np.arange(1, 17), 12)
 V, K = PARCELS.size, 6
@@ -53,7 +53,7 @@ def matched(aligner, rows, test):
     """Match the film that nobody aligned with, between groups alone."""
     split = split_study(test, align=[rows])
     how = {"groups": GROUPS, "protocol": "joint"}
-    return between_subject_matching(aligner, split, **how).mean
+    return score_matching(aligner, split, **how).mean
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -1,6 +1,5 @@
 """Commands that score and show: compare, report, info, and demo, the whole way."""
 
-import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,6 +63,7 @@ def compare(
     with its error; the others still run.
     """
     from brainweave.evaluation.comparison import compare_methods
+    from brainweave.evaluation.splits import split_study
 
     console: Console = context.obj
     subjects = files.open_study(study)
@@ -72,20 +72,18 @@ def compare(
         scoring["n_permutations"] = n_permutations
     aligners = named_aligners({**context.params, "param": others}, "gdm,none", subjects)
     files.prepare_folder(output)
-    match_and_report(subjects, match, console)
+    people = match_and_report(subjects, match, console)
+    split = split_study(people, halves=halves, **_blocks(scoring))
+    split.fingerprint = subjects.fingerprint()  # also of what was matched
     console.resume_hint = "Run it again: folds of methods that are done are kept."
     options = files.used_options(console)
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
-            subjects,
+            split,
             aligners,
             measure=measure,
-            halves=halves,
             protocols=PROTOCOLS if protocol == "both" else (protocol,),
-            match=match,
             store=output / "store",
-            # the index of a study lists the checksums of all its files
-            version=hashlib.sha256((study / "study.json").read_bytes()).hexdigest(),
             n_jobs=n_jobs,
             progress=progress,
             **scoring,
@@ -102,6 +100,11 @@ def compare(
     if not comparison.results:
         error = next(iter(comparison.errors.values()))
         raise PartlyFailed(f"None of the methods could be scored: {error}")
+
+
+def _blocks(scoring: dict[str, Any]) -> dict[str, Any]:
+    """Take out of the options of an evaluation those that divide a study."""
+    return {key: scoring.pop(key) for key in ("block", "border") if key in scoring}
 
 
 def information_map(
@@ -143,9 +146,8 @@ def information_map(
     files.prepare_folder(output)
     with console.progress("Scoring places") as progress:
         aligner.set_params(progress=lambda *done: progress(*done))
-        found = brainweave.information_map(
-            aligner, people, measure=measure, halves=halves, **scoring
-        )
+        split = brainweave.split_study(people, halves=halves, **_blocks(scoring))
+        found = brainweave.information_map(aligner, split, measure=measure, **scoring)
     paths = found.save(output)
     files.write_page(output / "report.html", console, information=found)
     files.write_config(output / "map.toml", "map", files.used_options(console))

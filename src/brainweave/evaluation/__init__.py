@@ -7,8 +7,7 @@ pass over the voxels.
 from brainweave.evaluation.comparison import Comparison, compare_methods
 from brainweave.evaluation.evaluate import (
     between_subject_classification,
-    between_subject_matching,
-    between_subject_reconstruction,
+    score_alignment,
 )
 from brainweave.evaluation.learning_curve import learning_curve
 from brainweave.evaluation.results import (
@@ -27,9 +26,8 @@ __all__ = [
     "SplitStudy",
     "SubjectScores",
     "between_subject_classification",
-    "between_subject_matching",
-    "between_subject_reconstruction",
     "compare_methods",
     "learning_curve",
+    "score_alignment",
     "split_study",
 ]

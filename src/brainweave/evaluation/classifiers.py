@@ -226,15 +226,9 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
     try:
         return model.fit(task.train, codes)
     except ValueError as error:
-        hint = ""
-        if isinstance(model, NuSVC):
-            hint = (
-                f" The largest feasible nu is {largest_nu(codes):.3g}; the default "
-                "classifier takes care of that."
-            )
         raise InputError(
             "The classifier cannot be trained on the features of the training subjects "
-            f"({len(codes)} samples, {len(np.unique(codes))} categories): {error}{hint}"
+            f"({len(codes)} samples, {len(np.unique(codes))} categories): {error}"
         ) from error
 
 

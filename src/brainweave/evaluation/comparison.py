@@ -8,13 +8,11 @@ are few ways, so that no p can be below a bound; whoever prints a p prints the b
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import combinations, product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import joblib
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -25,14 +23,7 @@ from brainweave._core.html import frame_html
 from brainweave._core.validation import check_list_option
 from brainweave.evaluation.metrics import row_means
 from brainweave.evaluation.results import read_results, write_results, write_table
-from brainweave.evaluation.splits import (
-    SplitStudy,
-    as_study,
-    match_study,
-    refuse_aligned,
-    split_study,
-    subject_folds,
-)
+from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.study.spaces import common_space, common_voxels
 from brainweave.study.study import Study
 
@@ -285,7 +276,7 @@ def judge_alignment(
         best = max(aligned, key=lambda name: _mean(results[name]))
         rivals = [] if method else [results[n] for n in aligned if n != best]
         judged.append(_judge_accuracy(method or best, results, rivals))
-        judged += _judge_gain(method or best, results)
+        judged += _judge_gains(method or best, results, only=UNALIGNED)
     if check is not None:
         judged.append((check.worked, check.verdict))
     if not judged:
@@ -330,10 +321,14 @@ def _judge_accuracy(
     return above, f"{text}: {'above' if above else 'not above'} chance ({test})."
 
 
-def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None, str]]:
-    """Judge whether aligning beats not aligning; empty if that was not scored."""
+def _judge_gains(
+    name: str, results: Mapping[str, Any], only: str | None = None
+) -> list[tuple[bool | None, str]]:
+    """Judge whether a method beats the others, or one of them."""
+    judged: list[tuple[bool | None, str]] = []
     for pair in compare_results(results):
-        if {pair.better, pair.other} != {name, UNALIGNED}:
+        other = pair.other if pair.better == name else pair.better
+        if name not in (pair.better, pair.other) or only not in (None, other):
             continue
         how = f"two-sided sign flips over {pair.n_subjects} subjects"
         if len(results) > 2:
@@ -345,13 +340,15 @@ def _judge_gain(name: str, results: Mapping[str, Any]) -> list[tuple[bool | None
         if kind in SHARES:
             points = f"{100 * pair.difference:.1f} percentage points {side}"
         what = SHARES.get(kind, "the score")
-        text = f"With {name}, {what} is {points} than {UNALIGNED} ({test})"
+        than = other if other == UNALIGNED else f"with {other}"
+        text = f"With {name}, {what} is {points} than {than} ({test})"
         if not test.can_tell:
-            return [(None, f"{text}: too few subjects to tell them apart.")]
+            judged.append((None, f"{text}: too few subjects to tell them apart."))
+            continue
         differs = test.p < SIGNIFICANT
         told = "" if differs else ", which may be chance"
-        return [(differs and side == "higher", f"{text}{told}.")]
-    return []
+        judged.append((differs and side == "higher", f"{text}{told}."))
+    return judged
 
 
 def _mean(result: Any) -> float:
@@ -372,10 +369,9 @@ def percent(share: Any) -> str:
 
 
 def verdict(results: Mapping[str, Any]) -> str:
-    """Say in one sentence which method scores highest, by how much, and with which p.
+    """Say which method scores highest, whether above chance, and above the others.
 
     Of results of both protocols those of "held-out" are judged, which favours nobody.
-    One result alone is compared with chance.
     """
     protocols = [result.protocol for result in results.values()]
     protocol = "held-out" if "held-out" in protocols else protocols[0]
@@ -385,47 +381,12 @@ def verdict(results: Mapping[str, Any]) -> str:
         if result.protocol == protocol
     }
     best = max(judged, key=lambda name: _mean(judged[name]))
-    result, head = judged[best], f"{protocol.capitalize()}: {best}"
-    meant = getattr(result, "chance_is", "")
-    chance = f"chance {_shown(result, result.chance)}" + (meant and f", {meant}")
-    reached = f"{_shown(result, _mean(result))} ({chance})"
-    if len(judged) == 1:
-        test, told = above_chance(result), "whether that is above chance was not tested"
-        if test is not None and test.smallest_p is not None:
-            told = (
-                f"{'above' if test.p < SIGNIFICANT else 'not above'} chance, p = "
-                f"{test.p:.2g} ({test.how}; no p can be below {test.smallest_p:.2g})"
-            )
-        return f"{head} reaches {reached}; {told}."
-    compared = compare_results(judged)
-    pairs = [pair for pair in compared if best in (pair.better, pair.other)]
-    if not pairs:
-        none = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
-        return f"{head} scores highest, {reached}; {none}."
-    n, least = pairs[0].n_subjects, pairs[0].smallest_p
-    few, said = least >= SIGNIFICANT, []
-    for pair in pairs:
-        by = f"{100 * pair.difference:.1f} points"
-        if hasattr(result, "subjects"):
-            by = f"{pair.difference:.3f}"
-        # folds of different sizes, or subjects without a score, may turn it round
-        than = f"higher than {pair.other}"
-        if pair.better != best:
-            than = f"lower than {pair.better} subject by subject"
-        apart = (
-            "" if pair.p < SIGNIFICANT or few else ", which does not tell them apart"
-        )
-        said.append(f"{by} {than}, p = {pair.p:.2g}{apart}")
-    corrected = ", corrected for all pairs" if len(judged) > 2 else ""
-    return (
-        f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "
-        f"over {n} subjects{corrected}; no p can be below {least:.2g}"
-        f"{': too few subjects to tell methods apart' if few else ''})."
-    )
-
-
-def _shown(result: Any, value: float) -> str:
-    return f"{value:.3f}" if hasattr(result, "subjects") else f"{value:.1%}"
+    rivals = [result for name, result in judged.items() if name != best]
+    reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
+    if rivals and len(reasons) == 1:
+        few = f"Fewer than {MIN_SUBJECTS} subjects in common tell no methods apart."
+        reasons.append((None, few))
+    return " ".join(text for _, text in reasons)
 
 
 # -- several methods on one study ------------------------------------------------------
@@ -460,7 +421,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Which method scores highest, by how much, and with which p, in a sentence."""
+        """Which method scores highest, and whether above chance and the others."""
         if not self.results:
             return "None of the methods could be scored."
         return verdict(self.results)
@@ -477,12 +438,9 @@ class Comparison:
         shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
         shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f", "aligned_on": ".0f"}
         columns = []
-        for name in frame:
-            values = (
-                "n/a" if pd.isna(v) else format(v, shown.get(name, ""))
-                for v in frame[name]
-            )
-            texts = [name, *values]
+        for name, values in frame.items():
+            how = shown.get(name, "")
+            texts = [name, *("n/a" if pd.isna(v) else format(v, how) for v in values)]
             columns.append([text.ljust(max(map(len, texts))) for text in texts])
         lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
         for one in list(self.results.values())[:1]:
@@ -518,7 +476,7 @@ class Comparison:
                 "p": getattr(r, "p_value", None),
                 "folds": r.scores.size,
                 "aligned_on": np.mean(r.study.get("n_aligning") or np.nan),
-                "seconds": r.seconds.get("total", 0.0),
+                "seconds": r.seconds,
                 "error": "",
             }
             for name, r in self.results.items()
@@ -565,20 +523,16 @@ class Comparison:
 
 
 def compare_methods(
-    study: Study | list[Any],
+    study: Study | SplitStudy | list[Any],
     methods: Mapping[str, Any],
     y: Any = None,
     *,
     measure: Any = None,
     halves: Any = "category",
-    block: int | None = None,
-    border: int = 0,
     leave_out: int = 1,
     protocols: Sequence[str] = ("held-out",),
-    match: str | None = None,
     random_state: int = 0,
     store: str | PathLike[str] | None = None,
-    version: str | None = None,
     n_jobs: int | None = None,
     progress: Any = None,
     **options: Any,
@@ -591,25 +545,20 @@ def compare_methods(
 
     Parameters
     ----------
-    study : Study or list of arrays of shape (n_samples_i, n_voxels_i)
-        The data.
+    study : Study, list of arrays of shape (n_samples_i, n_voxels_i), or SplitStudy
+        The data; :func:`split_study` divides them in other ways than by `halves`.
     methods : mapping of str to aligner
         By the names to report them under.
-    y, measure, halves, block, border, leave_out : various
+    y, measure, halves, leave_out : various
         As in :func:`brainweave.score_alignment`: methods are compared by classification
         if samples have categories, else by matching.
     protocols : sequence of str, default=("held-out",)
         "held-out", "joint", or both.
-    match : {"truncate", "average", "intersect"}, optional
-        Make all samples of the subjects correspond first, for methods that need them
-        locked in time; see :func:`brainweave.match_samples`.
     random_state : int, default=0
         As in :func:`brainweave.score_alignment`.
     store : path, optional
         Folder that keeps finished folds: the same call again computes only those that
         are missing. By default nothing is kept.
-    version : str, optional
-        Stands for the data in the store. By default all samples are hashed.
     n_jobs : int, optional
         As in :func:`brainweave.score_alignment`.
     progress : callable, optional
@@ -630,7 +579,7 @@ def compare_methods(
     >>> list(found.results), found.errors
     (['GDM', 'none'], {})
     """
-    from brainweave.evaluation.grid import Grid, GridStudy, content_hash, run_grid
+    from brainweave.evaluation.grid import Grid, GridStudy, run_grid
     from brainweave.evaluation.measures import choose_measure
 
     if not isinstance(methods, Mapping) or not methods:
@@ -639,29 +588,17 @@ def compare_methods(
             f"{methods!r}."
         )
     protocols = check_list_option("protocols", protocols, "compare_methods")
-    whole = as_study(study, y)
-    refuse_aligned(whole)
-    chosen = choose_measure(measure, whole.categories, **options)
-    subject_folds(len(whole), leave_out)  # refuses what leaves nobody
-    if version is None:
-        version = content_hash(whole) if store else "not kept"
-    on_common = _methods_on_common_voxels(methods, whole)
+    split = split_study(study, y, halves=halves)
+    chosen = choose_measure(measure, split.categories, **options)
+    subject_folds(split.n_subjects, leave_out)  # refuses what leaves nobody
+    on_common = _methods_on_common_voxels(methods, split.splits[0].scored)
     grids = []
     for common in (False, True):
         members = {n: a for n, a in methods.items() if (n in on_common) == common}
-        if not members:
-            continue
-        how: Any = {"halves": halves, "match": match, "common": common}
-        if block is not None or border:
-            how |= {"block": block, "border": border}
-        source = GridStudy(
-            whole.name or "study",
-            partial(_split, whole, **how),
-            leave_out=leave_out,
-            version=f"{version}, {joblib.hash(how)}",
-            shape=(2, len(whole)),
-        )
-        grids.append(Grid(source, members, protocols, chosen, random_state))
+        if members:
+            used = _on_common_voxels(split) if common else split
+            source = GridStudy(split.name or "study", used, leave_out=leave_out)
+            grids.append(Grid(source, members, protocols, chosen, random_state))
     found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
     for method in methods:
         alike: dict[str, list[str]] = {}  # but for their numbers
@@ -681,19 +618,16 @@ def compare_methods(
     return comparison
 
 
-def _split(
-    study: Study, *, match: str | None, common: bool, **halves: Any
-) -> SplitStudy:
-    """Split a study, of its common voxels if asked, whose samples correspond."""
-    used = common_voxels(study) if common else study
-    split = split_study(match_study(used, match) if match else used, **halves)
-    # the fingerprint stays that of the whole study
-    split.fingerprint = study.fingerprint()
-    if match is not None:
-        split.design["match"] = match
-    if common:
-        split.design["voxels"] = "common"
-    return split
+def _on_common_voxels(split: SplitStudy) -> SplitStudy:
+    """Return a split study with the voxels that all subjects have."""
+    halves = {id(h): h for part in split.splits for h in (part.aligning, part.scored)}
+    cut = {key: common_voxels(half) for key, half in halves.items()}
+    return SplitStudy(
+        [Split(cut[id(p.aligning)], cut[id(p.scored)]) for p in split.splits],
+        name=split.name,
+        fingerprint=split.fingerprint,  # of the whole study
+        design={**split.design, "voxels": "common"},
+    )
 
 
 def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[str]:
@@ -710,10 +644,8 @@ def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[
         n = common_space((s.id, s.space) for s in study).n_voxels
     except StudyError:
         return []  # the method itself reports why it cannot be scored
-    own = sorted({s.n_voxels for s in study})
     warn_user(
         "The masks differ: without alignment subjects are compared voxel by voxel, so "
-        f"this is scored on the {n} voxels that all subjects have "
-        f"({' to '.join(map(str, own[:: max(1, len(own) - 1)]))} each).",
+        f"this is scored on the {n} voxels that all subjects have."
     )
     return names

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from brainweave._core.arrays import Floats
 from brainweave._core.exceptions import (
@@ -34,10 +33,7 @@ from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
     AlignedFold,
     Classification,
-    Clock,
-    Matching,
     Measure,
-    Reconstruction,
     ScoringContext,
     choose_measure,
     copy_with_seed,
@@ -45,13 +41,12 @@ from brainweave.evaluation.measures import (
 from brainweave.evaluation.results import (
     INCIDENTAL,
     ClassificationResult,
-    SubjectScores,
     make_result,
 )
 from brainweave.evaluation.splits import (
     Split,
     SplitStudy,
-    refuse_aligning,
+    refuse_aligned,
     split_study,
     subject_folds,
 )
@@ -72,13 +67,9 @@ def score_alignment(
     *,
     measure: Any = None,
     halves: Any = "category",
-    block: int | None = None,
-    border: int = 0,
-    align: Any = None,
-    match: str | None = None,
     leave_out: int = 1,
     protocol: str = "held-out",
-    random_state: Any = None,
+    random_state: int | None = None,
     n_jobs: int | None = None,
     progress: Any = None,
     **options: Any,
@@ -94,18 +85,21 @@ def score_alignment(
     aligner : aligner
         Any aligner of this package; it is copied, not changed.
     study : Study, list of arrays of shape (n_samples_i, n_voxels_i), or SplitStudy
-        The data. A :func:`split_study` shares the work of several evaluations; it
-        brings its own halves.
+        The data. A :func:`split_study` brings its own halves, or other samples to align
+        with, and shares the work of several evaluations.
     y : list of array-like, optional
         Categories; by default those of the study. None or NaN marks samples without
         one, which may align but are not classified. Values of which none occurs twice
         in a subject are stimulus ids, such as times in a film.
     measure : {"classification", "matching", "reconstruction", "isc"} or Measure
-        What is scored: see :func:`between_subject_classification`,
-        :func:`between_subject_matching` and :func:`between_subject_reconstruction`;
-        "isc" is the inter-subject correlation, averaged over features. By default
-        classification if samples have two categories or more, else matching.
-    halves, block, border, align, match : various
+        What is scored. "classification": see :func:`between_subject_classification`.
+        The other measures compare each left-out subject with the average of those that
+        are not left out, in what both saw, by stimulus ids, or by rows without ids.
+        "matching" is the share of time segments found again; "reconstruction" predicts
+        the voxels of the left-out subject from the features of the others; "isc" is the
+        inter-subject correlation, averaged over features. By default classification if
+        samples have two categories or more, else matching.
+    halves : various
         How samples are divided; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
@@ -114,7 +108,7 @@ def score_alignment(
         ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the
         aligning samples of the test subjects take part in the fit, which inflates
         accuracy [1]_. Labels of scored samples are never used to align.
-    random_state : int, Generator or None
+    random_state : int, optional
         Seeds the permutations, and an aligner or classifier whose own ``random_state``
         is None.
     n_jobs : int, optional
@@ -124,12 +118,19 @@ def score_alignment(
         True draws a bar; a callable is called after each fold with the number of folds
         done, that of all folds, and what is done.
     **options : various
-        The parameters of the measure, such as `classifier` or `window`.
+        The parameters of the measure: `classifier` and `n_permutations` of
+        "classification"; `window`, `step` and `enough` of "matching", as in
+        :func:`brainweave.time_segment_matching`, and its `standardize`: whether all
+        features weigh the same; by default not those of ``GDM(scale="agreement")``,
+        whose spread is how much subjects agree on them, and its `groups`, one per
+        subject: subjects are then compared with other groups alone; `score` of
+        "reconstruction", "correlation" or "r2".
 
     Returns
     -------
     ClassificationResult or SubjectScores
-        The scores, and chance.
+        The scores, and chance; ``design["standardize"]`` of matching tells whether
+        features were standardised.
 
     References
     ----------
@@ -147,26 +148,23 @@ def score_alignment(
     >>> round(result.mean, 2), result.n_samples.tolist()
     (1.0, [[60, 40, 60, 60], [60, 60, 40, 60]])
     """
-    start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
-    divided: Any = {"halves": halves, "block": block, "border": border}
-    with clock("bases"):
-        split = split_study(study, y, align=align, match=match, **divided)
+    start = time.perf_counter()
+    if random_state is not None:
+        check_int("random_state", random_state, minimum=0, owner=OWNER)
+    split = split_study(study, y, halves=halves)
     chosen = choose_measure(measure, split.categories, **options)
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
     title = f"{type(aligner).__name__}, {protocol}"
-    how: Any = {"leave_out": leave_out, "protocol": protocol, "seed": seed}
+    how: Any = {"leave_out": leave_out, "protocol": protocol, "seed": random_state}
     records = []
     with shown_progress(progress, n_folds, title) as tick:
-        for record in score_folds(
-            aligner, split, chosen, n_jobs=n_jobs, clock=clock, **how
-        ):
+        for record in score_folds(aligner, split, chosen, n_jobs=n_jobs, **how):
             records.append(record)
             tick()
-    clock.seconds["total"] = time.perf_counter() - start
     fields = evaluation_metadata(
-        aligner, split, chosen, leave_out=leave_out, random_state=seed
+        aligner, split, chosen, leave_out=leave_out, random_state=random_state
     )
-    fields |= {"protocol": protocol, "seconds": dict(clock.seconds)}
+    fields |= {"protocol": protocol, "seconds": time.perf_counter() - start}
     return make_result(records, categories=split.categories, **fields)
 
 
@@ -243,119 +241,6 @@ def between_subject_classification(
     return result
 
 
-def between_subject_matching(
-    aligner: Any,
-    study: Study | SplitStudy | list[Any],
-    y: Any = None,
-    *,
-    window: int = 9,
-    step: int = 1,
-    standardize: bool | str = "auto",
-    enough: float = 0.5,
-    groups: Any = None,
-    **design: Any,
-) -> SubjectScores:
-    """Score an alignment by matching time segments of samples it has not seen.
-
-    People who missed parts of a film are compared in what both they and others saw, by
-    their stimulus ids; without ids rows must correspond.
-
-    Parameters
-    ----------
-    aligner, study, y : various
-        As in :func:`score_alignment`.
-    window, step : int
-        As in :func:`brainweave.time_segment_matching`. A subject that is left out is
-        matched with the average of those that are not.
-    standardize : bool or "auto", default="auto"
-        Whether features are standardised over time, so that all weigh the same. "auto":
-        not those of ``GDM(scale="agreement")``, whose spread is how much subjects agree
-        on them; those of all other aligners.
-    enough : float, default=0.5
-        As in :func:`brainweave.time_segment_matching`.
-    groups : sequence, optional
-        Group of each subject; subjects are then compared with other groups alone.
-    **design : various
-        The options `halves` to `progress` of :func:`score_alignment`.
-
-    Returns
-    -------
-    SubjectScores
-        The share of segments matched, for each split and subject, and the samples
-        behind it. Its ``design["standardize"]`` tells whether features were
-        standardised.
-
-    Examples
-    --------
-    >>> from brainweave import GDM
-    >>> rng = np.random.default_rng(0)
-    >>> story = rng.normal(size=(120, 5))
-    >>> X = [story @ rng.normal(size=(5, 50)) for _ in range(4)]
-    >>> print(between_subject_matching(GDM(5, graph="time"), X))
-    GDM (held-out): matching 1.000 ± 0.000, chance 0.027; features by their spread
-    """
-    measure = Matching(window, step, standardize, enough, groups)
-    found: SubjectScores = score_alignment(aligner, study, y, measure=measure, **design)
-    return found
-
-
-def between_subject_reconstruction(
-    aligner: Any,
-    study: Study | SplitStudy | list[Any],
-    y: Any = None,
-    *,
-    score: str = "correlation",
-    groups: Any = None,
-    **design: Any,
-) -> SubjectScores:
-    """Score an alignment by predicting the voxels of a subject from other subjects.
-
-    The shared features of the others are averaged and mapped back to the voxels of the
-    subject that is left out, for samples that the alignment has not seen.
-
-    Parameters
-    ----------
-    aligner, study, y : various
-        As in :func:`between_subject_matching`.
-    score : {"correlation", "r2"}, default="correlation"
-        As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
-        over its voxels that vary.
-    groups : sequence, optional
-        As in :func:`between_subject_matching`.
-    **design : various
-        The options `halves` to `progress` of :func:`score_alignment`.
-
-    Returns
-    -------
-    SubjectScores
-        With ``voxel_scores``, which can be put on the brain.
-
-    Examples
-    --------
-    >>> from brainweave import GDM
-    >>> rng = np.random.default_rng(0)
-    >>> story = rng.normal(size=(60, 3))
-    >>> X = [story @ rng.normal(size=(3, 50)) for _ in range(4)]
-    >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
-    GDM (held-out): correlation 1.000 ± 0.000, chance 0.000
-    """
-    found: SubjectScores = score_alignment(
-        aligner, study, y, measure=Reconstruction(score, groups), **design
-    )
-    return found
-
-
-def _as_seed(random_state: Any) -> int | None:
-    """Return a whole number from None, an int, a Generator or a RandomState."""
-    if random_state is None:
-        return None
-    if isinstance(random_state, (int, np.integer)):
-        return check_int("random_state", random_state, minimum=0, owner=OWNER)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31 - 1))
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
 # -- scoring ---------------------------------------------------------------------------
 
 
@@ -369,20 +254,12 @@ def score_folds(
     seed: int | None = None,
     only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
-    clock: Clock | None = None,
-    shared: Clock | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Align and score; yield a record per fold.
-
-    With ``n_jobs=1`` it is yielded as soon as its fold is scored. `clock` adds up the
-    time of single folds, `shared` that of fits which serve several (by default the same
-    clock).
-    """
-    clock = Clock() if clock is None else clock
+    """Align and score; yield a record per fold, with ``n_jobs=1`` once it is scored."""
     check_scored(measure, split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    context = ScoringContext(clock, draw, seed, n_jobs)
+    context = ScoringContext(draw, seed, n_jobs)
     batches = align_folds(
         copy_with_seed(aligner, seed),
         split,
@@ -390,7 +267,6 @@ def score_folds(
         protocol=protocol,
         only=only,
         n_jobs=n_jobs,
-        clock=clock if shared is None else shared,
     )
     for batch in batches:
         for fold, found in measure.folds(batch, split, context):
@@ -408,7 +284,8 @@ def score_folds(
 def check_scored(measure: Measure, split: SplitStudy) -> None:
     """Refuse samples that a measure cannot score, or that align as well."""
     if not getattr(measure, "skips_aligned", False):
-        refuse_aligning(split)
+        for part in split.splits:
+            refuse_aligned(part.scored)
     measure.check(split)
 
 
@@ -439,14 +316,12 @@ def align_folds(
     protocol: str = "held-out",
     only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
-    clock: Clock | None = None,
 ) -> Iterator[list[AlignedFold]]:
     """Fit an aligner for every fold, or `only` some, and map all scored samples.
 
     Yields the folds that share one fit, see :func:`shares_fit`.
     """
     check_option("protocol", protocol, PROTOCOLS, owner=OWNER)
-    clock = Clock() if clock is None else clock
     n = split.n_subjects
     folds = list(enumerate(subject_folds(n, leave_out)))
     if protocol == "held-out" and n - leave_out < 2:
@@ -470,7 +345,7 @@ def align_folds(
         together = shares_fit(aligner, protocol)
         for batch in [chosen] if together else [[fold] for fold in chosen]:
             joining = [] if together else batch[0][1]
-            found = _align(aligner, half, joining, n_jobs=n_jobs, clock=clock)
+            found = _align(aligner, half, joining, n_jobs=n_jobs)
             yield [
                 AlignedFold(
                     number, fold, test, [i for i in range(n) if i not in test], *found
@@ -488,28 +363,23 @@ def shares_fit(aligner: Any, protocol: str) -> bool:
 
 
 def _align(
-    aligner: Any, half: Split, joining: list[int], *, n_jobs: int | None, clock: Clock
+    aligner: Any, half: Split, joining: list[int], *, n_jobs: int | None
 ) -> tuple[list[Floats], list[Any], Any]:
     """Align the subjects of a half, of whom some join when the template is finished."""
     n = half.n_subjects
     who = [i for i in range(n) if i not in joining]
     fitted, y = _for_subjects(aligner, who, n), half.y_for(aligner)
-    X = _inputs(aligner, half, who, n_jobs=n_jobs, clock=clock)
-    with clock("align"), _errors_by_subject_id(half, who):
+    X = _inputs(aligner, half, who, n_jobs=n_jobs)
+    with _errors_by_subject_id(half, who):
         fitted.fit(X, None if y is None else [y[i] for i in who])
     found = dict(zip(who, fitted.maps_, strict=True))
     if joining:
-        new = _inputs(aligner, half, joining, n_jobs=n_jobs, clock=clock)
-        with clock("join"):
-            for i, x in zip(joining, new, strict=True):
-                own_y = None if y is None else _known_to(y, who, y[i])
-                places = _voxel_places(aligner, i, n)
-                with _errors_by_subject_id(half, [i], new=True):
-                    found[i] = fitted.fit_new_subject(x, own_y, **places)
-    maps = [found[i] for i in range(n)]
-    with clock("map"):
-        from_bases = takes_bases(aligner)
-        shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
+        new = _inputs(aligner, half, joining, n_jobs=n_jobs)
+        for i, x in zip(joining, new, strict=True):
+            own = None if y is None else _known_to(y, who, y[i])
+            found[i] = _join(aligner, fitted, half, i, X=x, y=own)
+    maps, from_bases = [found[i] for i in range(n)], takes_bases(aligner)
+    shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
     return shared, maps, fitted
 
 
@@ -528,9 +398,13 @@ def join_with(
         X = Subject(subject.id, X, runs=subject.runs, space=subject.space)
     elif own is not None:
         own = own[rows]
+    return _join(aligner, fitted, half, i, X=X, y=own)
+
+
+def _join(aligner: Any, fitted: Any, half: Split, i: int, *, X: Any, y: Any) -> Any:
     places = _voxel_places(aligner, i, half.n_subjects)
     with _errors_by_subject_id(half, [i], new=True):
-        return fitted.fit_new_subject(X, own, **places)
+        return fitted.fit_new_subject(X, y, **places)
 
 
 def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
@@ -545,12 +419,11 @@ def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
 
 
 def _inputs(
-    aligner: Any, half: Split, who: list[int], *, n_jobs: int | None, clock: Clock
+    aligner: Any, half: Split, who: list[int], *, n_jobs: int | None
 ) -> list[Any]:
     """Return what an aligner is fitted on: bases, subjects, or plain arrays."""
     if takes_bases(aligner):
-        with clock("bases"):
-            return half.bases_for(aligner, who, n_jobs=n_jobs)
+        return half.bases_for(aligner, who, n_jobs=n_jobs)
     subjects = [half.aligning.subjects[i] for i in who]
     if not isinstance(aligner, BaseAligner):
         return [s.data() for s in subjects]

@@ -8,6 +8,7 @@ A run that was stopped continues after the folds that are there.
 import json
 import logging
 import re
+import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,6 @@ from brainweave.evaluation.evaluate import (
 )
 from brainweave.evaluation.measures import (
     Classification,
-    Clock,
     Measure,
     copy_with_seed,
 )
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GridStudy:
-    """A study in a grid: a SplitStudy, or what :func:`split_study` takes.
+    """A study in a grid: what :func:`split_study` takes, or returns.
 
     Or a callable that returns it, and is called only if a fold is missing. It needs the
     `shape` (numbers of splits and of subjects) of what it returns, and a `version` that
@@ -70,17 +70,13 @@ class GridStudy:
     shape: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if callable(self.study):
-            if not (self.version and self.shape):
-                raise InputError(
-                    f"Study {self.name!r} is read by a function: give version=..., a "
-                    "text that changes when its data do, and shape=(n_splits, "
-                    "n_subjects)."
-                )
-            return
-        split = split_study(self.study)
-        object.__setattr__(self, "study", split)
-        object.__setattr__(self, "shape", split.shape)
+        if not callable(self.study):
+            split = split_study(self.study)
+            object.__setattr__(self, "study", split)
+            object.__setattr__(self, "shape", split.shape)
+        elif not (self.version and self.shape):
+            name = repr(self.name)
+            raise InputError(f"Study {name} is a function: give version and shape.")
 
     def open(self) -> SplitStudy:
         """Read and split the study."""
@@ -110,6 +106,7 @@ class Job(NamedTuple):
     protocol: str
     half: int
     names: dict[int, str]  # of the records, by fold; with a hash of all they depend on
+    data: str  # what jobs that share bases have in common
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,8 @@ class Grid:
         """
         study, shape = self.study, self.study.shape or (0, 0)
         folds = range(len(subject_folds(shape[1], study.leave_out)))
-        common = [__version__, study.name, study.identity, study.leave_out]
+        data = study.identity if kept else str(id(study))
+        common = [__version__, study.name, data, study.leave_out]
         if kept:
             common += [type(self.measure), vars(self.measure), self.random_state]
         for half, method, protocol in product(
@@ -154,7 +152,7 @@ class Grid:
             together = shares_fit(self.methods[method], protocol)
             for group in [folds] if together else [[f] for f in folds]:
                 names = {fold: name.format(fold) for fold in group}
-                yield Job(self, method, protocol, half, names)
+                yield Job(self, method, protocol, half, names, data)
 
 
 def content_hash(study: Study) -> str:
@@ -285,8 +283,6 @@ def run_grid(
         for job in jobs
         for name in job.names.values()
     )
-    if kept is not None:
-        write_text(kept.folder / "results.csv", result.to_frame().to_csv(index=False))
     return result
 
 
@@ -321,7 +317,7 @@ class _Run:
         for job in jobs:
             names = tuple(job.names.values())
             if not all(name in self.records for name in names):
-                of_study = groups.setdefault(job.grid.study.identity, {})
+                of_study = groups.setdefault(job.data, {})
                 of_study.setdefault(job.half, {})[names] = job
         with self.warnings.installed(), blas_threads(1):
             for of_study in groups.values():
@@ -355,67 +351,63 @@ class _Run:
         part.clear()
 
     def _compute(self, job: Job, split: SplitStudy, n_jobs: int) -> None:
-        """Compute the missing folds of a job; an error becomes their record."""
+        """Compute the missing folds of a job."""
         missing = {f: name for f, name in job.names.items() if name not in self.records}
-        grid, n_sharing = job.grid, len(missing)
-        aligner = grid.methods[job.method]
-        design = {"leave_out": grid.study.leave_out, "random_state": grid.random_state}
-        common = {"categories": split.categories, "versions": self.versions}
+        grid, start = job.grid, time.perf_counter()
         tested = subject_folds(split.n_subjects, grid.study.leave_out)
-        of_fits, of_fold = Clock(), Clock()
         with self.warnings.collect() as warned:
-
-            def keep(fold: int, found: dict[str, Any]) -> None:
+            for found in _outcomes(job, split, list(missing), n_jobs):
+                fold, now = found["fold"], time.perf_counter()
                 texts = (f"{kind.__name__}: {text}" for kind, text in warned)
-                found.pop("voxel_scores", None)  # a number per voxel in every fold
                 facts = {
-                    "fold": fold,
+                    "categories": split.categories,
+                    "versions": self.versions,
                     "name": missing[fold],
                     "test_subjects": [split.ids[i] for i in tested[fold]],
                     "warnings": list(dict.fromkeys(texts)),
+                    "seconds": now - start,  # a fit counts for its first fold
                     "finished": datetime.now(UTC).isoformat(timespec="seconds"),
                 }
-                record = plain({**common, **found, **facts})
+                start, record = now, plain({**found, **facts})
                 if self.store is not None:
                     self.store.put(record["name"], record)
                 with self.counting:
                     self.records[record["name"]] = record
                     where = f"half {job.half + 1}, fold {fold + 1}"
-                    study, method, protocol = grid.study.name, job.method, job.protocol
-                    self._report(f"{study}, {method}, {protocol}, {where}")
-
-            try:
-                model = copy_with_seed(aligner, None)
-                about = evaluation_metadata(aligner, split, grid.measure, **design)
-                if "n_jobs" in model.get_params(deep=False):
-                    model.set_params(n_jobs=n_jobs)
-                for found in score_folds(
-                    model,
-                    split,
-                    grid.measure,
-                    leave_out=grid.study.leave_out,
-                    protocol=job.protocol,
-                    seed=grid.random_state,
-                    only={(job.half, fold) for fold in missing},
-                    n_jobs=n_jobs,
-                    clock=of_fold,
-                    shared=of_fits,
-                ):
-                    # the time of a fit is shared out among the folds that it serves
-                    seconds = {k: v / n_sharing for k, v in of_fits.seconds.items()}
-                    seconds |= of_fold.seconds
-                    of_fold.seconds.clear()
-                    fold = found["fold"]
-                    told = {"about": about, "error": "", "seconds": seconds}
-                    keep(fold, found | told)
-                    del missing[fold]
-            except ClusterError:  # no fault of the method: all would fail
-                raise
-            except Exception as error:
-                for fold in missing:
-                    text = f"{type(error).__name__}: {error}"
-                    keep(fold, {"error": text, "seconds": {}})
+                    about = f"{grid.study.name}, {job.method}, {job.protocol}, {where}"
+                    self._report(about)
 
     def _report(self, text: str) -> None:
         if self.progress is not None:
             self.progress(len(self.records), self.total, text)
+
+
+def _outcomes(
+    job: Job, split: SplitStudy, folds: list[int], n_jobs: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the record of each fold; of those that a method fails on with the error."""
+    grid, left = job.grid, set(folds)
+    aligner, leave_out = grid.methods[job.method], grid.study.leave_out
+    try:
+        model = copy_with_seed(aligner, None)
+        design = {"leave_out": leave_out, "random_state": grid.random_state}
+        about = evaluation_metadata(aligner, split, grid.measure, **design)
+        if "n_jobs" in model.get_params(deep=False):
+            model.set_params(n_jobs=n_jobs)
+        for found in score_folds(
+            model,
+            split,
+            grid.measure,
+            leave_out=leave_out,
+            protocol=job.protocol,
+            seed=grid.random_state,
+            only={(job.half, fold) for fold in folds},
+            n_jobs=n_jobs,
+        ):
+            left.remove(found["fold"])
+            yield {**found, "about": about, "error": ""}
+    except ClusterError:  # no fault of the method: all would fail
+        raise
+    except Exception as error:
+        for fold in sorted(left):
+            yield {"fold": fold, "error": f"{type(error).__name__}: {error}"}

@@ -1,7 +1,6 @@
 """Maps of information: what an alignment makes of each place of the brain."""
 
 import json
-import time
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
@@ -82,8 +81,6 @@ class InformationMap:
         Where voxels lie, if there are centres.
     skipped : dict
         Places that could not be scored, and why.
-    seconds : float
-        What it took.
     """
 
     names: list[Any]
@@ -98,7 +95,6 @@ class InformationMap:
     centers: Matrix | None = field(default=None, repr=False)
     positions: list[Matrix] | None = field(default=None, repr=False)
     skipped: dict[Any, str] = field(default_factory=dict, repr=False)
-    seconds: float = 0.0
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with a row per place.
@@ -131,28 +127,7 @@ class InformationMap:
             table = table.assign(**at)
         return table
 
-    def found(self, *, by: str = "fdr", alpha: float = SIGNIFICANT) -> list[Any]:
-        """Return the places whose score is above chance.
-
-        Parameters
-        ----------
-        by : {"fdr", "max"}, default="fdr"
-            Correct by the false discovery rate, or by the maximum statistic.
-        alpha : float, default=0.05
-            The level.
-
-        Returns
-        -------
-        list
-            Their names.
-        """
-        check_option("by", by, ("fdr", "max"), owner="found")
-        table = self.to_frame()
-        return table["place"][table[f"p_{by}"] < alpha].tolist()
-
-    def voxel_values(
-        self, what: str = "score", *, by: str | None = None, subject: int = 0
-    ) -> Matrix:
+    def voxel_values(self, what: str = "score", *, subject: int = 0) -> Matrix:
         """Return a value per voxel: that of its parcel, or of its nearest centre.
 
         Parameters
@@ -160,28 +135,21 @@ class InformationMap:
         what : str, default="score"
             "score", "excess" (over chance), "baseline", "baseline_excess",
             "difference", or "log_p", "log_p_fdr" and "log_p_max" (-log10 p).
-        by : {"fdr", "max"}, optional
-            Leave out places that are not :meth:`found`.
         subject : int, default=0
             In whose voxels; neighbourhoods have their centres in those of the first.
 
         Returns
         -------
         ndarray of shape (n_voxels,)
-            NaN where nothing was scored, or is left out.
+            NaN where nothing was scored.
         """
         check_option("what", what, tuple(SHOWN), owner="InformationMap")
         table = self.to_frame()
-        if what.endswith("excess"):
-            of = "score" if what == "excess" else "baseline"
-            of_place = (table[of] - table["chance"]).to_numpy()
-        elif what.startswith("log_"):
-            of_place = -np.log10(table[what.removeprefix("log_")].to_numpy())
-        else:
-            of_place = table[what].to_numpy()
-        if by is not None:
-            found = set(self.found(by=by))
-            of_place = np.where([k in found for k in self.names], of_place, np.nan)
+        table["excess"] = table["score"] - table["chance"]
+        table["baseline_excess"] = table["baseline"] - table["chance"]
+        of_place = table[what.removeprefix("log_")].to_numpy()
+        if what.startswith("log_"):
+            of_place = -np.log10(of_place)
         n = self.n_voxels[subject]
         values, nearest = np.full(n, np.nan), np.full(n, np.inf)
         for k, own in enumerate(self.columns[subject]):
@@ -193,14 +161,12 @@ class InformationMap:
             values[closer], nearest[own] = of_place[k], np.minimum(nearest[own], far)
         return values
 
-    def to_image(
-        self, what: str = "score", *, by: str | None = None, subject: int = 0
-    ) -> Any:
+    def to_image(self, what: str = "score", *, subject: int = 0) -> Any:
         """Return an image in the space of a subject; zero where there is no value.
 
         Parameters
         ----------
-        what, by, subject : various
+        what, subject : various
             As in :meth:`voxel_values`.
 
         Returns
@@ -213,20 +179,16 @@ class InformationMap:
                 f"Subject {self.ids[subject]!r} does not know its brain space. Give a "
                 "Study that was loaded from images."
             )
-        values = np.nan_to_num(self.voxel_values(what, by=by, subject=subject))
+        values = np.nan_to_num(self.voxel_values(what, subject=subject))
         return self.spaces[subject].to_image(values.astype(np.float32))
 
-    def plot(
-        self, what: str = "excess", *, by: str | None = None, **options: Any
-    ) -> Any:
+    def plot(self, what: str = "excess", **options: Any) -> Any:
         """Plot the map on a glass brain, or on inflated surfaces.
 
         Parameters
         ----------
         what : str, default="excess"
             As in :meth:`voxel_values`.
-        by : {"fdr", "max"}, optional
-            Leave out places that are not :meth:`found`; by default all are drawn.
         **options : various
             Passed to :func:`brainweave.plotting.plot_brain`: ``title``, ``limit``,
             ``colorbar``.
@@ -239,7 +201,7 @@ class InformationMap:
         from brainweave.plotting.model import plot_brain
 
         options = {"title": SHOWN[what], **options}
-        return plot_brain(self.to_image(what, by=by), self.spaces[0], **options)
+        return plot_brain(self.to_image(what), self.spaces[0], **options)
 
     def save(self, folder: str | PathLike[str], *, name: str = "") -> list[Path]:
         """Write images, a table of places, and what they are.
@@ -278,7 +240,6 @@ class InformationMap:
             "Test": "sign flips over subjects, one-sided; two-sided for differences",
             "Columns": {k: v for k, v in SHOWN.items() if not k.startswith("log")},
             "GeneratedBy": [{"Name": "brainweave", "Version": __version__}],
-            "Seconds": round(self.seconds, 1),
         }
         write_text(table.with_suffix(".json"), json.dumps(told, indent=2) + "\n")
         return [*paths, table, table.with_suffix(".json")]
@@ -304,12 +265,7 @@ def information_map(
     y: Any = None,
     *,
     measure: Any = None,
-    baseline: bool = True,
     halves: Any = "category",
-    block: int | None = None,
-    border: int = 0,
-    align: Any = None,
-    match: str | None = None,
     leave_out: int = 1,
     protocol: str = "held-out",
     random_state: int = 0,
@@ -319,7 +275,7 @@ def information_map(
 
     In each parcel, or neighbourhood, the voxels alone are aligned and scored as
     :func:`brainweave.score_alignment` does for all voxels, and once more without
-    alignment.
+    alignment: where masks differ on the voxels that all subjects have.
 
     Parameters
     ----------
@@ -332,11 +288,9 @@ def information_map(
         As in :func:`brainweave.score_alignment`.
     measure : {"classification", "matching", "isc"}, optional
         As in :func:`brainweave.score_alignment`.
-    baseline : bool, default=True
-        Whether to score the voxels without alignment as well. Where masks differ, these
-        are the voxels that all subjects have.
-    halves, block, border, align, match, leave_out, protocol : various
-        As in :func:`brainweave.score_alignment`.
+    halves, leave_out, protocol : various
+        As in :func:`brainweave.score_alignment`; :func:`brainweave.split_study` divides
+        a study in other ways.
     random_state : int, default=0
         Seeds what is random.
     **options : various
@@ -372,9 +326,10 @@ def information_map(
     >>> for x in X:
     ...     x[:, 20:40] += rng.normal(size=(3, 20))[y[0]]
     >>> found = information_map(Parcelwise(GDM(2), parcels), X, y)
-    >>> found.found()
+    >>> table = found.to_frame()
+    >>> table["place"][table["p_fdr"] < 0.05].tolist()
     [2]
-    >>> found.to_frame()["difference"].round(1).tolist()[1] > 0.3
+    >>> table["difference"].round(1).tolist()[1] > 0.3
     True
     """
     if not isinstance(aligner, PiecewiseAligner):
@@ -382,15 +337,13 @@ def information_map(
             "information_map takes Parcelwise(aligner, parcels) or Searchlight(aligner,"
             f" radius), which say what places are; got {type(aligner).__name__}."
         )
-    start = time.perf_counter()
-    divided: Any = {"halves": halves, "block": block, "border": border}
     place = getattr(aligner.aligner, "place", None)
     if place is not None and not (isinstance(place, str) and place == "auto"):
         raise InputError(
             f"place of {type(aligner.aligner).__name__} must be 'auto' or None in an "
             "information map, where places are the voxels of each piece."
         )
-    split = split_study(study, y, align=align, match=match, **divided)
+    split = split_study(study, y, halves=halves)
     chosen = choose_measure(measure, split.categories, **options)
     first = split.splits[0].scored
     spaces, n_voxels = [s.space for s in first], [s.n_voxels for s in first]
@@ -414,7 +367,6 @@ def information_map(
         ],
         chosen,
         {"leave_out": leave_out, "protocol": protocol, "seed": random_state},
-        baseline,
         [_settled(aligner, pieces, part, leave_out, protocol) for part in split.splits],
     )
     log = PieceLog(aligner._piece)
@@ -441,7 +393,6 @@ def information_map(
         positions=positions,
         centers=None if centers is None else np.asarray(centers)[list(found)],
         skipped=log.skipped,
-        seconds=time.perf_counter() - start,
     )
 
 
@@ -455,7 +406,6 @@ class _Task(NamedTuple):
     parts: list[tuple[int, int]]  # the halves that align and are scored
     measure: Any
     how: dict[str, Any]
-    baseline: bool
     # for each part: folds (None for all), and parameters of the aligner in these
     settled: list[list[tuple[int | None, dict[str, Any]]]]
 
@@ -478,7 +428,7 @@ def score_piece(aligner: Any, X: list[Any], places: Any, task: _Task) -> Any:
     scores, chance = _scores_of(local, task, arrays, spaces)
     without = np.full(n, np.nan)
     common = reduce(np.intersect1d, codes)
-    if task.baseline and known and common.size:
+    if known and common.size:
         rows = [np.flatnonzero(np.isin(own, common)) for own in codes]
         rows = [own[np.argsort(c[own])] for own, c in zip(rows, codes, strict=True)]
         arrays = [[x[:, r] for x, r in zip(h, rows, strict=True)] for h in arrays]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -20,9 +20,6 @@ from brainweave.evaluation.metrics import (
     seen_by_both,
     zscored,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NULLS = ("sign-flip", "phase", "shift", "bootstrap")
 
@@ -152,8 +149,6 @@ class IscTest:
         statistic if there is no relation.
     how : str
         What was drawn.
-    n_draws, n_subjects : int
-        How many draws and subjects.
     """
 
     statistic: Matrix
@@ -162,15 +157,6 @@ class IscTest:
     q: Matrix
     interval: Matrix
     how: str
-    n_draws: int
-    n_subjects: int
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a table with one row per feature."""
-        import pandas as pd
-
-        names = ("statistic", "p", "p_max", "q")
-        return pd.DataFrame({name: getattr(self, name) for name in names})
 
 
 def isc_test(
@@ -236,7 +222,7 @@ def isc_test(
     check_int("n_draws", n_draws, minimum=1, owner="isc_test")
     check_option("null", null, NULLS, owner="isc_test")
     features, _ = on_timeline(shared, ids, standardize, owner="isc_test")
-    rng, n = check_random_state(random_state), len(features)
+    rng = check_random_state(random_state)
     if groups is not None:
         draw, how = _membership(features, groups, pairwise), "permuted groups"
     elif null == "bootstrap":
@@ -259,7 +245,7 @@ def isc_test(
         p_max[known] = (1 + largest.sum(axis=0)) / (1 + n_draws)
         q[known] = stats.false_discovery_control(p[known])
     interval = np.percentile(drawn, [2.5, 97.5], axis=0)
-    return IscTest(seen, p, p_max, q, interval, how, n_draws, n)
+    return IscTest(seen, p, p_max, q, interval, how)
 
 
 # -- numbers ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ with none, and are scored on the other half.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -16,12 +16,11 @@ import numpy as np
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.progress import shown_progress
-from brainweave._core.validation import check_list_option, check_option
+from brainweave._core.validation import check_list_option
 from brainweave.evaluation.evaluate import align_folds, check_scored, join_with
 from brainweave.evaluation.measures import (
     AlignedFold,
     Classification,
-    Clock,
     ScoringContext,
     choose_measure,
     copy_with_seed,
@@ -41,11 +40,9 @@ def learning_curve(
     y: Any = None,
     *,
     fractions: Sequence[float] = FRACTIONS,
-    unit: str = "time",
     measure: Any = None,
     halves: Any = "category",
     leave_out: int = 1,
-    t_r: float | None = None,
     random_state: int | None = None,
     n_jobs: int | None = None,
     progress: Any = None,
@@ -55,24 +52,20 @@ def learning_curve(
 
     Parameters
     ----------
-    aligner : aligner, list of aligners, or mapping of names to aligners
-        Methods to draw side by side, such as ``[GDM(), GDM(place=None)]``.
+    aligner : aligner, or mapping of names to aligners
+        Methods to draw side by side are named: ``{"GDM": GDM(), "SRM": SRM()}``.
     study, y : various
         As in :func:`brainweave.between_subject_classification`.
     fractions : sequence of float in [0, 1]
-        Shares of the aligning half that left-out people join with. At zero they have
-        no aligning data: they are mapped by ``shared_map_`` of an aligner that has one.
-    unit : {"time", "run"}, default="time"
-        Whether people join with their first samples, or with their first whole runs.
+        Shares of the aligning half that left-out people join with, its first samples.
+        At zero they have no aligning data: they are mapped by ``shared_map_`` of an
+        aligner that has one.
     measure : {"classification", "matching", "reconstruction", "isc"}, optional
         As in :func:`brainweave.score_alignment`.
     halves : various
         As in :func:`brainweave.between_subject_classification`.
     leave_out : int, default=1
         How many people are left out at a time.
-    t_r : float, optional
-        Seconds per sample; by default as recorded for a study whose samples are
-        volumes.
     random_state, n_jobs, progress : various
         As in :func:`brainweave.between_subject_classification`.
     **options : various
@@ -96,7 +89,6 @@ def learning_curve(
     1       0.5        6   1.0           5
     2       1.0       12   1.0           5
     """
-    check_option("unit", unit, ("time", "run"), owner="learning_curve")
     given = check_list_option("fractions", fractions, "learning_curve")
     amounts = sorted({float(f) for f in given})
     if not amounts or not 0 <= amounts[0] <= amounts[-1] <= 1:
@@ -104,8 +96,10 @@ def learning_curve(
     split = split_study(study, y, halves=halves)
     scorer: Any = choose_measure(measure, split.categories, **options)
     check_scored(scorer, split)
-    seconds = volume_seconds(getattr(study, "record", None)) if t_r is None else t_r
-    named, context = _named(aligner), ScoringContext(Clock(), 0, random_state, n_jobs)
+    seconds = volume_seconds(getattr(study, "record", None))
+    several = isinstance(aligner, Mapping) and aligner
+    named = aligner if several else {type(aligner).__name__: aligner}
+    context = ScoringContext(0, random_state, n_jobs)
     scores: list[tuple[Any, ...]] = []
     records, notes, spread = [], [], set()
     n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
@@ -118,7 +112,7 @@ def learning_curve(
             for fold in chain.from_iterable(batches):
                 for amount in sorted(left):
                     try:
-                        part, sizes = _with_part(fold, model, split, amount, unit)
+                        part, sizes = _with_part(fold, model, split, amount)
                     except BrainweaveError as error:
                         left.remove(amount)  # a mean over some people would mislead
                         share = f"{amount:.3g} of the aligning data"
@@ -137,7 +131,7 @@ def learning_curve(
     if spread:
         who = ", ".join(sorted(spread))
         notes.append(f"Matched by the spread of their features: {who}.")
-    design = {**split.design, "leave_out": leave_out, "unit": unit, "t_r": seconds}
+    design = {**split.design, "leave_out": leave_out, "t_r": seconds}
     return LearningCurve(
         points=_points(scores, seconds),
         score="accuracy"
@@ -173,23 +167,8 @@ def _points(scores: list[tuple[Any, ...]], t_r: float | None) -> list[dict[str, 
     return points
 
 
-def _named(aligner: Any) -> dict[str, Any]:
-    """Name aligners by their class, or in full where two are of one class."""
-    if isinstance(aligner, Mapping) and aligner:
-        return {str(name): model for name, model in aligner.items()}
-    listed = list(aligner) if isinstance(aligner, list | tuple) else [aligner]
-    classes = [type(model).__name__ for model in listed]
-    names = [
-        short if classes.count(short) == 1 else " ".join(repr(model).split())
-        for short, model in zip(classes, listed, strict=True)
-    ]
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"learning_curve needs different aligners; got {names}.")
-    return dict(zip(names, listed, strict=True))
-
-
 def _with_part(
-    fold: AlignedFold, aligner: Any, split: SplitStudy, amount: float, unit: str
+    fold: AlignedFold, aligner: Any, split: SplitStudy, amount: float
 ) -> tuple[AlignedFold, list[int]]:
     """Return a fold whose left-out people joined with a part, and sizes of parts."""
     half = split.splits[fold.half].for_aligner(aligner)
@@ -197,8 +176,9 @@ def _with_part(
     if amount == 1:
         return fold, [s.n_samples for s in aligning]
     features, maps, sizes = list(fold.features), list(fold.maps), []
-    for i, rows in zip(fold.test, _first_rows(aligning, amount, unit), strict=True):
-        scored = half.scored.subjects[i]
+    for i, own in zip(fold.test, aligning, strict=True):
+        rows, scored = np.arange(own.n_samples), half.scored.subjects[i]
+        rows = rows[: int(np.ceil(amount * rows.size))]
         if not rows.size:
             maps[i] = shared_map_of(fold.aligner).map_for(scored)
         else:
@@ -211,16 +191,3 @@ def _with_part(
         features[i] = to_numpy(maps[i].transform(scored.samples))
         sizes.append(rows.size)
     return replace(fold, features=features, maps=maps), sizes
-
-
-def _first_rows(subjects: list[Any], amount: float, unit: str) -> Iterator[Any]:
-    """Yield the rows that are the first part of each one's aligning samples."""
-    for s in subjects:
-        if unit == "run" and s.runs is None:
-            raise InputError(f"Subject {s.id!r} has no runs. Use unit='time'.")
-        if amount == 0 or unit == "time":
-            yield np.arange(int(np.ceil(amount * s.n_samples)))
-        else:
-            names = list(dict.fromkeys(s.runs.tolist()))
-            first = names[: max(1, round(amount * len(names)))]
-            yield np.flatnonzero([run in first for run in s.runs.tolist()])

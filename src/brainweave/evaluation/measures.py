@@ -3,13 +3,10 @@
 To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
@@ -20,11 +17,6 @@ from brainweave._core.labels import NO_LABEL
 from brainweave._core.validation import check_fraction, check_int, check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.base import seeded_copy
-from brainweave.aligners.gdm.gdm import GDM
-from brainweave.aligners.gdm.graph_parsing import is_named
-from brainweave.aligners.no_alignment import NoAlignment
-from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
-from brainweave.aligners.timelocked import TimeLocked
 from brainweave.evaluation.classifiers import (
     Task,
     balanced_accuracy,
@@ -50,22 +42,6 @@ from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.study.study import Study
 
 
-class Clock:
-    """Seconds spent in each stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        """Add the time that passes inside to a stage."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] += time.perf_counter() - start
-
-
 @dataclass(frozen=True)
 class AlignedFold:
     """What one fold is scored on."""
@@ -83,7 +59,6 @@ class AlignedFold:
 class ScoringContext:
     """How folds are scored, whatever the measure."""
 
-    clock: Clock  # adds up the time of each stage
     draw: int  # seed of permutations; the same for all folds
     seed: int | None = None  # for estimators that have no random_state
     n_jobs: int | None = 1  # folds at a time; with 1 each is yielded once it is scored
@@ -138,16 +113,11 @@ class Classification:
     def check(self, split: SplitStudy) -> None:
         """Refuse a study with fewer than two categories."""
         if len(split.categories) < 2:
-            scored = [subject for part in split.splits for subject in part.scored]
-            if any(s.stimuli is not None for s in scored):
-                raise InputError(
-                    "Classification needs samples of at least two categories, each "
-                    "more than once; these samples have stimulus ids alone. Score them "
-                    "with between_subject_matching, or measure='matching'."
-                )
             raise InputError(
-                "Classification needs scored samples of at least two categories; got "
-                f"{split.categories}. Pass y, or a study with labels."
+                "Classification needs scored samples of at least two categories, each "
+                f"more than once; got {split.categories}. Pass y, or a study with "
+                "labels; samples that have stimulus ids alone are scored with "
+                "measure='matching'."
             )
 
     def folds(
@@ -156,33 +126,30 @@ class Classification:
         """Train and test; permute the training labels as often as asked."""
         codes, orders = coded_labels(split, batch[0].half), None
         if self.n_permutations:
-            orders = _label_orders(split, batch[0], codes, context.draw)
-        with context.clock("classify"):
-            seeded = copy_with_seed(self.classifier, context.seed)
-            make_task, classifier = prepare_tasks(
-                batch[0].features, codes, split.ids, seeded
-            )
+            half = batch[0].half
+            runs = [subject.runs for subject in split.splits[half].scored]
+            orders = LabelOrders(codes, runs, [context.draw, half])
+        seeded = copy_with_seed(self.classifier, context.seed)
+        make_task, classifier = prepare_tasks(
+            batch[0].features, codes, split.ids, seeded
+        )
         at_a_time = 1 if context.n_jobs == 1 else len(batch)
         for start in range(0, len(batch), at_a_time):
             folds = batch[start : start + at_a_time]
-            with context.clock("classify"):
-                tasks = [make_task(fold) for fold in folds]
-                answers = map_subjects(
-                    lambda task: run_task(task, classifier),
-                    tasks,
-                    n_jobs=context.n_jobs,
-                )
+            tasks = [make_task(fold) for fold in folds]
+            answers = map_subjects(
+                lambda task: run_task(task, classifier), tasks, n_jobs=context.n_jobs
+            )
             hits: list[list[int]] = [[] for _ in folds]
             if orders is not None:
-                with context.clock("permute"):
-                    hits = map_subjects(
-                        lambda task, fold: permuted_hits(
-                            task, classifier, fold, orders, self.n_permutations
-                        ),
-                        tasks,
-                        folds,
-                        n_jobs=context.n_jobs,
-                    )
+                hits = map_subjects(
+                    lambda task, fold: permuted_hits(
+                        task, classifier, fold, orders, self.n_permutations
+                    ),
+                    tasks,
+                    folds,
+                    n_jobs=context.n_jobs,
+                )
             for fold, task, (predicted, used), permuted in zip(
                 folds, tasks, answers, hits, strict=True
             ):
@@ -190,7 +157,6 @@ class Classification:
                 if orders is not None:
                     record["permuted_hits"] = permuted
                     record["n_orders"] = orders.n_orders
-                    record["halves_are"] = _how_halves_are(split, fold)
                 yield fold, record | used
 
 
@@ -211,48 +177,15 @@ def _classification_record(
     }
 
 
-def _label_orders(
-    split: SplitStudy, fold: AlignedFold, codes: list[Codes], draw: int
-) -> LabelOrders:
-    # seeded by the samples: those of another half have orders of their own, the same
-    # samples that several parts score have the same
-    scored = [part.scored for part in split.splits]
-    first = next(i for i, s in enumerate(scored) if s is scored[fold.half])
-    runs = [subject.runs for subject in scored[fold.half]]
-    return LabelOrders(codes, runs, [draw, first])
-
-
-def _how_halves_are(split: SplitStudy, fold: AlignedFold) -> str:
-    """Say how the scores of the parts of a study depend on each other."""
-    if all(part.scored is split.splits[0].scored for part in split.splits):
-        return "same"  # samples, so that permuted scores depend alike
-    return "tied" if _labels_align(split, fold.aligner) else "apart"
-
-
-def _labels_align(split: SplitStudy, aligner: Any) -> bool:
-    """Whether labels may have shaped an alignment; yes, unless it is known not to."""
-    inner = getattr(aligner, "aligner", aligner)  # of pieces of the brain
-    by_time = isinstance(inner, TimeLocked) and not inner._learns_from_labels
-    by_time &= not isinstance(inner, SemiSupervisedSRM)
-    by_time |= isinstance(inner, GDM) and is_named(inner.graph, "time")
-    if split.design.get("match") is not None:  # rows may correspond by label
-        by_time = False
-    if getattr(inner, "standardize", None) == "reliability":
-        return True
-    return not (by_time or isinstance(inner, NoAlignment))
-
-
 class _SubjectBySubject:
     """A measure of each left-out subject against the average of the others.
 
     Compares samples by their stimulus ids, where these differ, else row by row. Samples
-    that a subject aligned with are not scored. With `groups`, one per subject, subjects
-    are compared with those of other groups alone.
+    that a subject aligned with are not scored.
     """
 
     groups: list[Any] | None = None
     skips_aligned = True
-    keeps_values = False  # as scores of voxels
 
     def check(self, split: SplitStudy) -> None:
         """Refuse scored samples that do not correspond, by rows or by ids."""
@@ -271,22 +204,18 @@ class _SubjectBySubject:
     ) -> Found:
         """Score the left-out subjects of each fold."""
         for fold in batch:
-            with context.clock("score"):
-                compare = _comparison(self, fold, split.splits[fold.half].scored)
-                found = map_subjects(compare, fold.test, n_jobs=context.n_jobs)
-            means = [_mean(f.values) for f in found]
+            compare = _comparison(self, fold, split.splits[fold.half].scored)
+            found = map_subjects(compare, fold.test, n_jobs=context.n_jobs)
+            means = [_mean(f["values"]) for f in found]
             record = {
                 "score": _mean([np.nan if m is None else m for m in means]),
                 "subject_scores": means,
-                "chance": _mean([f.chance for f in found]),
-                "n_test": max(f.n_samples for f in found),
-                "n_samples": [f.n_samples for f in found],
-                "common": [f.common for f in found],
-                **self._told(fold.aligner),
+                "chance": _mean([f["chance"] for f in found]),
+                "n_test": max(f["n_samples"] for f in found),
+                "n_samples": [f["n_samples"] for f in found],
+                "common": [f["common"] for f in found],
             }
-            if self.keeps_values and all(np.ndim(f.values) for f in found):
-                record["voxel_scores"] = [f.values for f in found]
-            yield fold, record
+            yield fold, record | self._told(fold.aligner)
 
     def _prepare(self, features: Any, aligner: Any) -> Matrix:
         """Return the features that an aligner made as they are compared."""
@@ -313,19 +242,13 @@ def _mean(values: Any) -> float | None:
     return None if np.isnan(mean) else mean
 
 
-class _Compared(NamedTuple):
-    """One left-out subject: scores (NaN without any), chance, and samples behind."""
-
-    values: Any
-    chance: float
-    n_samples: int
-    common: list[int]  # samples in common with each subject; 0 where not compared
-
-
 def _comparison(
     measure: _SubjectBySubject, fold: AlignedFold, scored: Study
-) -> Callable[[int], _Compared]:
-    """Return what compares a left-out subject of a fold with the average of others."""
+) -> Callable[[int], dict[str, Any]]:
+    """Return what compares a left-out subject of a fold with the average of others.
+
+    It tells the scores (NaN without any), chance, and the samples behind them.
+    """
     line, groups = study_timeline(scored), measure.groups
     features = {
         i: line.place(measure._prepare(fold.features[i], fold.aligner), i)
@@ -341,7 +264,7 @@ def _comparison(
         if who
     }
 
-    def compare(i: int) -> _Compared:
+    def compare(i: int) -> dict[str, Any]:
         subject, who, places = scored.subjects[i], compared[i], line.places[i]
         own, common = features[i], [0] * len(scored)
         if subject.aligned is not None:
@@ -349,12 +272,12 @@ def _comparison(
             own[rows[rows >= 0]] = np.nan
         for j in who:
             common[j] = int(seen_by_both(own, features[j]).sum())
-        if not any(common):
-            return _Compared(np.nan, np.nan, 0, common)
-        others = averages[who]
+        found: dict[str, Any] = {"values": np.nan, "chance": np.nan}
+        others = averages[who] if any(common) else np.full_like(own, np.nan)
         both = seen_by_both(own, others)
+        found |= {"n_samples": int(both.sum()), "common": common}
         if both.sum() < 2:
-            return _Compared(np.nan, np.nan, int(both.sum()), common)
+            return found
 
         def predict() -> tuple[Matrix, Matrix]:
             row_of = np.zeros(both.size, np.intp)
@@ -364,8 +287,9 @@ def _comparison(
             return truth, fold.maps[i].inverse_transform(others[both])
 
         values, chance = measure._score(own, others, line.films, predict)
-        known = not np.isnan(values).all()
-        return _Compared(values, chance if known else np.nan, int(both.sum()), common)
+        if not np.isnan(values).all():
+            found["chance"] = chance
+        return {**found, "values": values}
 
     return compare
 
@@ -373,7 +297,7 @@ def _comparison(
 class Matching(_SubjectBySubject):
     """Share of the time segments of left-out subjects that find themselves in others.
 
-    The parameters are those of :func:`brainweave.between_subject_matching`.
+    The parameters are those of :func:`brainweave.score_alignment`.
     """
 
     name = "matching"
@@ -423,15 +347,11 @@ class Reconstruction(_SubjectBySubject):
     """
 
     name = "reconstruction"
-    keeps_values = True
 
-    def __init__(
-        self, score: str = "correlation", groups: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, score: str = "correlation") -> None:
         self.score = check_option(
             "score", score, ("correlation", "r2"), owner="Reconstruction"
         )
-        self.groups = None if groups is None else list(groups)
 
     def _score(
         self, own: Matrix, others: Matrix, films: Codes, predict: Any
@@ -447,9 +367,6 @@ class Correlation(_SubjectBySubject):
     """
 
     name = "isc"
-
-    def __init__(self, groups: Sequence[Any] | None = None) -> None:
-        self.groups = None if groups is None else list(groups)
 
     def _prepare(self, features: Any, aligner: Any) -> Matrix:
         return zscored(to_numpy(features))
@@ -473,15 +390,11 @@ def choose_measure(measure: Any, categories: Sequence[Any], **options: Any) -> M
     if measure is None:
         measure = "classification" if len(categories) > 1 else "matching"
     if not isinstance(measure, str):
-        if options:
-            raise InputError(
-                f"{', '.join(options)}: give these to the measure itself, or name the "
-                f"measure: one of {', '.join(MEASURES)}."
-            )
-        if not hasattr(measure, "folds"):
+        if not hasattr(measure, "folds") or options:
             raise TypeError(
-                f"measure is one of {', '.join(MEASURES)}, or an object with the "
-                f"methods check and folds; got {measure!r}."
+                f"measure is one of {', '.join(MEASURES)}, with its parameters, or an "
+                f"object with the methods check and folds; got {measure!r} and "
+                f"{options}."
             )
         return cast(Measure, measure)
     check_option("measure", measure, tuple(MEASURES), owner="the evaluation")

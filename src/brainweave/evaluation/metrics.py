@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave._core.labels import as_label_list
 from brainweave._core.validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
     check_option,
 )
-from brainweave.evaluation.timeline import Timeline, refuse_strangers, timeline
+from brainweave.evaluation.timeline import refuse_strangers, study_timeline
+from brainweave.study.study import Study, Subject
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,6 @@ class SegmentMatching:
         of whose segments count.
     chance : float
         The share that guessing matches, for the segments that count.
-    n_segments : int
-        Segments of the film.
-    window : int
-        Samples per segment.
-    standardized : bool
-        Whether all features weighed the same; else each weighed by its spread.
     matched : ndarray of shape (n_subjects, n_segments)
         1 for a segment that was matched, 0 for one that was not, NaN for one that does
         not count.
@@ -45,21 +39,13 @@ class SegmentMatching:
 
     scores: Matrix
     chance: float
-    n_segments: int
-    window: int
-    standardized: bool = True
-    matched: Matrix = field(default_factory=lambda: np.empty((0, 0)), repr=False)
-    n_samples: Codes = field(default_factory=lambda: np.empty(0, np.intp), repr=False)
+    matched: Matrix = field(repr=False)
+    n_samples: Codes = field(repr=False)
 
     @property
     def mean(self) -> float:
         """Mean over subjects."""
         return float(np.nanmean(self.scores))
-
-    @property
-    def std(self) -> float:
-        """Standard deviation over subjects (divided by their number)."""
-        return float(np.nanstd(self.scores))
 
 
 def time_segment_matching(
@@ -136,9 +122,6 @@ def time_segment_matching(
     return SegmentMatching(
         scores=row_means(matched),
         chance=known_mean(row_means(chances)),
-        n_segments=matched.shape[1],
-        window=window,
-        standardized=bool(standardize),
         matched=matched,
         n_samples=np.array(
             [both.sum() for both in map(seen_by_both, features, others)]
@@ -310,37 +293,23 @@ def on_timeline(
 
     They are centred, or standardised.
     """
-    arrays = [
-        to_numpy(x).astype(np.float64)
-        for x in check_list_of_subjects(shared, owner=owner)
-    ]
-    first = arrays[0].shape
+    given = check_list_of_subjects(shared, owner=owner)
+    known = [None] * len(given) if ids is None else list(ids)
+    if len(known) != len(given):
+        raise InputError(f"ids of {owner} must have one list per subject.")
+    subjects = enumerate(zip(given, known, strict=True))
+    study = Study(Subject(str(i), x, stimuli=own) for i, (x, own) in subjects)
+    arrays = [to_numpy(s.data()).astype(np.float64) for s in study]
     for i, array in enumerate(arrays):
-        shape = array.shape
-        if (
-            array.ndim != 2
-            or shape[1:] != first[1:]
-            or (ids is None and shape != first)
-        ):
+        if array.shape[1] != arrays[0].shape[1] or not np.isfinite(array).all():
             raise InputError(
-                f"{owner} compares samples x features row by row: subject {i} has "
-                f"shape {shape}, subject 0 has {first}. Use the same stimuli for all, "
-                "or give the ids of the samples."
+                f"{owner} needs the same features of all subjects, without NaN or "
+                f"infinite values; subject {i} has shape {array.shape}, subject 0 "
+                f"{arrays[0].shape}."
             )
-        if not np.isfinite(array).all():
-            raise InputError(f"Subject {i} has NaN or infinite features.")
-    line = Timeline.of_rows(len(arrays), len(arrays[0]))
+    line = study_timeline(study)
     if ids is not None:
-        listed = [as_label_list(own, f"ids[{i}]") for i, own in enumerate(ids)]
-        if [len(own) for own in listed] != [len(x) for x in arrays]:
-            raise InputError(
-                f"ids of {owner} must have one id per sample of each subject: "
-                f"{[len(x) for x in arrays]}; got {[len(own) for own in listed]}."
-            )
-        if any(own != listed[0] for own in listed):
-            names = [str(i) for i in range(len(arrays))]
-            line = timeline(listed, names)
-            refuse_strangers(line.seen, listed, names)
+        refuse_strangers(line.seen, [s.stimuli for s in study], study.ids)
     prepare = zscored if standardize else centred
     return [line.place(prepare(x), i) for i, x in enumerate(arrays)], line.films
 
@@ -352,21 +321,25 @@ def seen_by_both(a: Matrix, b: Matrix) -> Any:
 
 def average_seen(arrays: Sequence[Matrix]) -> Matrix:
     """Average rows over those who saw them; NaN where nobody did."""
-    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
-    total = np.sum([np.nan_to_num(x) for x in arrays], axis=0)
+    total, seen = _sums(arrays)
     return np.asarray(np.where(seen > 0, total / np.maximum(seen, 1), np.nan))
 
 
 def averages_of_others(arrays: Sequence[Matrix]) -> list[Matrix]:
     """Return, for each subject, the average of the others who saw a row."""
-    filled = [np.nan_to_num(x) for x in arrays]
-    known = [~np.isnan(x[:, :1]) for x in arrays]
-    total, seen = np.sum(filled, axis=0), np.sum(known, axis=0)
-    counts = [seen - own for own in known]
-    return [
-        np.where(n > 0, (total - own) / np.maximum(n, 1), np.nan)
-        for own, n in zip(filled, counts, strict=True)
-    ]
+    total, seen = _sums(arrays)
+    found = []
+    for x in arrays:
+        n = seen - ~np.isnan(x[:, :1])
+        others = (total - np.nan_to_num(x)) / np.maximum(n, 1)
+        found.append(np.where(n > 0, others, np.nan))
+    return found
+
+
+def _sums(arrays: Sequence[Matrix]) -> tuple[Matrix, Codes]:
+    """Return sums of rows over those who saw them, and how many did."""
+    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
+    return np.sum([np.nan_to_num(x) for x in arrays], axis=0), seen
 
 
 def row_means(values: Matrix) -> Matrix:

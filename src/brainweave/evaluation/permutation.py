@@ -5,8 +5,8 @@ or tests, since the folds of subjects who train for each other rise and fall tog
 What moves is a block, neighbouring samples of one label, within its run: neighbours are
 alike also in noise.
 
-The alignment is not repeated. Where labels of one half align for the scores of the
-other, each half has a p-value of its own, and the two are combined by their Cauchy
+The alignment is not repeated. Labels of one half may align for the scores of the other,
+so each half has a p-value of its own, and the two are combined by their Cauchy
 quantiles (Liu and Xie, 2020): uniform for halves that do not depend on each other and
 for halves that rise and fall together; between these, normal scores of any correlation
 have 5.4 % below .05 at most.
@@ -108,8 +108,8 @@ def p_value(records: Sequence[Record]) -> float | None:
     if not n:
         return None
     found = []
-    for unit in _units(records):
-        permuted, mean = permuted_means(unit), np.mean([r["score"] for r in unit])
+    for half in _halves(records):
+        permuted, mean = permuted_means(half), np.mean([r["score"] for r in half])
         # a tie counts against the alignment, also one broken by rounding
         as_good = (permuted >= mean - 1e-12).sum()
         found.append((1 + as_good) / (1 + permuted.size))
@@ -121,26 +121,15 @@ def smallest_p(records: Sequence[Record]) -> float | None:
     n = permuted_means(records).size
     if not n:
         return None
-    found = []
-    for unit in _units(records):
-        of_samples = {
-            0 if r.get("halves_are") == "same" else r["half"]: r.get("n_orders", np.inf)
-            for r in unit
-        }
-        found.append(max(1 / (1 + n), 1 / math.prod(of_samples.values())))
-    return _combined(found, n)
+    orders = [half[0].get("n_orders", np.inf) for half in _halves(records)]
+    return _combined([max(1 / (1 + n), 1 / known) for known in orders], n)
 
 
-def _units(records: Sequence[Record]) -> list[list[Record]]:
-    """Return the records whose permuted scores depend on each other as the scores do.
-
-    Not those of halves that align for each other.
-    """
-    units: dict[Any, list[Record]] = {}
+def _halves(records: Sequence[Record]) -> list[list[Record]]:
+    halves: dict[int, list[Record]] = {}
     for r in records:
-        half = r["half"] if r.get("halves_are") == "tied" else None
-        units.setdefault(half, []).append(r)
-    return list(units.values())
+        halves.setdefault(r["half"], []).append(r)
+    return list(halves.values())
 
 
 def _combined(values: Sequence[float], n_permutations: int) -> float:

@@ -6,7 +6,6 @@ come from memory or from a store.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
@@ -26,7 +25,6 @@ from brainweave.persistence.codec import json_checksum, plain
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 Record = dict[str, Any]
 
@@ -51,7 +49,7 @@ class _Scores:
     chance: float
     protocol: str
     method: str
-    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    seconds: float = field(default=0.0, repr=False)
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     study: dict[str, Any] = field(default_factory=dict, repr=False)
     design: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -74,10 +72,6 @@ class _Scores:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self})"
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy table."""
-        raise NotImplementedError
-
     def save(self, path: str | PathLike[str]) -> None:
         """Write the result to a JSON file, and its table beside it (.tsv).
 
@@ -87,7 +81,7 @@ class _Scores:
             Of the JSON file.
         """
         write_results(path, {self.method: self})
-        write_table(Path(path).with_suffix(".tsv"), self.to_frame())
+        write_table(Path(path).with_suffix(".tsv"), self.to_frame())  # type: ignore[attr-defined]
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Any:
@@ -134,9 +128,8 @@ class ClassificationResult(_Scores):
         What it cannot be below, with so many permutations, or so few orders of labels.
     permutation_scores : ndarray of shape (n_permutations,)
         Mean accuracy over folds with permuted labels.
-    seconds : dict of str to float
-        Time spent in each stage: "bases", "align", "join", "map", "classify",
-        "permute", and "total".
+    seconds : float
+        What it took.
     protocol : str
         "joint" or "held-out".
     method : str
@@ -244,8 +237,6 @@ class SubjectScores(_Scores):
         Ids of the subjects.
     score : str
         What was measured.
-    voxel_scores : list of list of ndarray of shape (n_voxels_i,)
-        Per part and subject, for scores that are made of voxels; else empty.
     n_samples : ndarray of shape (n_parts, n_subjects)
         How many samples of each subject were compared.
     common : ndarray of shape (n_parts, n_subjects, n_subjects)
@@ -257,7 +248,6 @@ class SubjectScores(_Scores):
 
     subjects: list[str]
     score: str
-    voxel_scores: list[list[Matrix]] = field(default_factory=list, repr=False)
     n_samples: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
     common: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
 
@@ -273,7 +263,6 @@ class SubjectScores(_Scores):
         """Make a result of the records of its folds, with scores subject by subject."""
         n_parts = 1 + max(r["half"] for r in records)
         scores = np.full((n_parts, len(subjects)), np.nan)
-        voxels: list[list[Any]] = [[None] * len(subjects) for _ in range(n_parts)]
         n_samples = np.zeros(scores.shape, np.intp)
         common = np.zeros((*scores.shape, len(subjects)), np.intp)
         for r in records:
@@ -281,9 +270,6 @@ class SubjectScores(_Scores):
             scores[r["half"], where] = np.array(r["subject_scores"], np.float64)
             n_samples[r["half"], where] = r.get("n_samples", 0)
             common[r["half"], where] = r.get("common", 0)
-            for i, values in zip(where, r.get("voxel_scores", ()), strict=False):
-                voxels[r["half"]][i] = values
-        has_voxels = all("voxel_scores" in r for r in records)
         if np.isnan(scores).all():
             raise InputError(
                 "No subject could be scored: too few samples were seen by a subject "
@@ -294,7 +280,6 @@ class SubjectScores(_Scores):
             chance=chance_level(records),
             subjects=list(subjects),
             score=score,
-            voxel_scores=voxels if has_voxels else [],
             n_samples=n_samples,
             common=common,
             **fields,
@@ -380,23 +365,6 @@ class LearningCurve:
 
         return pd.DataFrame(self.points).dropna(axis="columns", how="all")
 
-    def plot(self, *, axes: "Axes | None" = None) -> "Axes":
-        """Draw a line per method; see :func:`brainweave.plotting.plot_learning_curve`.
-
-        Parameters
-        ----------
-        axes : matplotlib Axes, optional
-            Where to draw; by default in a new figure.
-
-        Returns
-        -------
-        matplotlib Axes
-            What was drawn in.
-        """
-        from brainweave.plotting.results import plot_learning_curve
-
-        return plot_learning_curve(self, axes=axes)
-
     def save(self, path: str | PathLike[str]) -> None:
         """Write the curve to a JSON file, and its table beside it (.tsv).
 
@@ -431,22 +399,6 @@ class GridResult:
     def __len__(self) -> int:
         return len(self.records)
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy table with one row per fold.
-
-        Tags of the grids are columns; ``error`` says why a fold has no score.
-        """
-        import pandas as pd
-
-        rows = []
-        for r in self.records:
-            row = {k: v for k, v in r.items() if not isinstance(v, dict | list)}
-            row["test_subjects"] = ", ".join(r["test_subjects"])
-            row["warnings"] = " | ".join(r["warnings"])
-            row["seconds"] = round(sum(r["seconds"].values()), 4)
-            rows.append({**row, **r["tags"], **r["versions"]})
-        return pd.DataFrame(rows)
-
     def result_of(self, method: str, protocol: str) -> Any:
         """Return the result of a method, or why it has none.
 
@@ -458,16 +410,12 @@ class GridResult:
         for r in records:
             if r["error"]:
                 return str(r["error"])
-        seconds: Any = Counter()
-        for r in records:
-            seconds.update(r["seconds"])  # adds
-        seconds["total"] = seconds.total()
         try:
             return make_result(
                 records,
                 categories=records[0]["categories"],
                 protocol=protocol,
-                seconds=dict(seconds),
+                seconds=sum(r["seconds"] for r in records),
                 **records[0]["about"],
             )
         except InputError as error:  # nobody has a score
@@ -540,13 +488,9 @@ def write_results(
         "format": FORMAT,
         "brainweave": __version__,
         "results": {
-            name: {
-                **_without_nan(
-                    plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
-                ),
-                "mean": r.mean,
-                "std": r.std,
-            }
+            name: _without_nan(
+                plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
+            )
             for name, r in results.items()
         },
         "errors": dict(errors or {}),
@@ -576,15 +520,8 @@ def read_results(
             raise ValueError("its checksum is wrong")
         found = {}
         for name, values in document["results"].items():
-            for told in ("mean", "std"):  # for people; they follow from the scores
-                del values[told]
             for array in set(ARRAYS) & set(values):
                 values[array] = np.array(values[array], ARRAYS[array])
-            if values.get("voxel_scores"):
-                values["voxel_scores"] = [
-                    [None if v is None else np.array(v, np.float64) for v in part]
-                    for part in values["voxel_scores"]
-                ]
             kind: Any = SubjectScores if "score" in values else ClassificationResult
             found[name] = kind(**values)
         return found, document["errors"]

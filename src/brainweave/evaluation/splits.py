@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -99,20 +100,19 @@ class Split:
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
-            what = "labels"
-            if first.labels is None or subject.labels is None:
-                what = "stimuli"
-            expected, found = getattr(first, what), getattr(subject, what)
+            labelled = first.labels is not None and subject.labels is not None
+            shown = "categories" if labelled else "stimuli"
+            expected, found = (
+                s.labels if labelled else s.stimuli for s in (first, subject)
+            )
             if expected is None or found is None or len(expected) != len(found):
                 continue  # the aligner itself refuses other numbers of samples
             if not np.array_equal(found, expected):
-                shown = "categories" if what == "labels" else "stimuli"
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
                     f"aligning samples of subject {subject.id!r} show other {shown} "
-                    f"than those of {first.id!r} in the same rows. Pass "
-                    "match='truncate' to reorder them by category, or use GDM with "
-                    "graph='labels'."
+                    f"than those of {first.id!r} in the same rows. Reorder them by "
+                    "split_study(..., match='truncate'), or use GDM(graph='labels')."
                 )
 
     # -- bases -------------------------------------------------------------------------
@@ -319,16 +319,8 @@ class SplitStudy:
             "n_scored": [[s.n_samples for s in p.scored] for p in self.splits],
         }
 
-    def clear(self) -> None:
-        """Forget all bases and products, to free their memory."""
-        for split in self.splits:
-            split.clear()
-
     def __repr__(self) -> str:
-        return (
-            f"SplitStudy({self.n_subjects} subjects, {len(self.splits)} splits, "
-            f"{len(self.categories)} categories)"
-        )
+        return f"SplitStudy({self.n_subjects} subjects, {len(self.splits)} splits)"
 
 
 def split_study(
@@ -384,7 +376,7 @@ def split_study(
     >>> X = [np.random.default_rng(i).normal(size=(8, 30)) for i in range(3)]
     >>> split = split_study(X, [list("aabbaabb")] * 3)
     >>> split
-    SplitStudy(3 subjects, 2 splits, 2 categories)
+    SplitStudy(3 subjects, 2 splits)
     >>> split.splits[0].aligning[0].labels.tolist()
     ['a', 'a', 'b', 'b']
     """
@@ -449,29 +441,14 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
     Their labels, or ids, have shaped the features: even noise would score near 100 %.
     """
     for subject in study:
-        took_part = subject.aligned
-        if took_part is None or not np.any(took_part):
-            continue
-        raise InputError(
-            f"{np.count_nonzero(took_part)} of {subject.n_samples} samples of subject "
-            f"{subject.id!r} took part in the alignment "
-            "that made these features; scoring them would be circular (even noise "
-            "scores near 100 %). Score the study as it was before it was transformed, "
-            "or only samples that did not align: subject.select(~subject.aligned)."
-        )
-
-
-def refuse_aligning(split: SplitStudy) -> None:
-    """Refuse samples that are scored though they align."""
-    for number, part in enumerate(split.splits):
-        for s in part.scored:
-            if s.aligned is not None and np.any(s.aligned):
-                raise InputError(
-                    f"{np.count_nonzero(s.aligned)} of the {s.n_samples} samples of "
-                    f"subject {s.id!r} are in align[{number}] too; scoring samples "
-                    "that aligned would be circular (even noise scores near 100 %). "
-                    "Align with other samples, or let halves divide the study."
-                )
+        if subject.aligned is not None and np.any(subject.aligned):
+            raise InputError(
+                f"{np.count_nonzero(subject.aligned)} of {subject.n_samples} samples "
+                f"of subject {subject.id!r} took part in the alignment; scoring them "
+                "would be circular (even noise scores near 100 %). Score other samples "
+                "than those that align: a study as it was before it was transformed, "
+                "or subject.select(~subject.aligned)."
+            )
 
 
 def _refuse_copies(study: Study) -> None:
@@ -481,20 +458,19 @@ def _refuse_copies(study: Study) -> None:
         step = max(1, subject.n_voxels // 16)  # some voxels tell; no need to read all
         probe = np.ascontiguousarray(subject.samples[:, ::step])
         runs = np.zeros(0, int) if subject.runs is None else np.asarray(subject.runs)
+        parts: Any = [(of_subjects, f"subject {subject.id!r}", probe)]
         of_runs: dict[bytes, str] = {}
-        parts = [(of_subjects, f"subject {subject.id!r}", probe)]
         for run in np.unique(runs).tolist():
             name = f"run {run!r} of subject {subject.id!r}"
             parts.append((of_runs, name, probe[runs == run]))
         for known, name, part in parts:
-            if len(part) < 2 or (part == part[0]).all():
+            if (part == part[:1]).all():
                 continue  # nothing that could be told from another
             before = known.setdefault(part.tobytes(), name)
             if before != name:
                 raise InputError(
                     f"The samples of {before} and {name} are the same, so scores would "
-                    "be too good. Leave one of them out, or check which files were "
-                    "read."
+                    "be too good. Check which files were read."
                 )
 
 
@@ -576,17 +552,14 @@ def half_masks(
     given = check_list_of_subjects(halves, owner="halves", minimum=1)
     masks = [np.asarray(mask) for mask in given]
     if len(masks) != len(study):
-        raise InputError(
-            f"halves has {len(masks)} masks for {len(study)} subjects. Give one "
-            "boolean mask per subject, True for the first half."
-        )
+        raise InputError(f"halves has {len(masks)} masks for {len(study)} subjects.")
     for subject, mask in zip(study, masks, strict=True):
         n = subject.n_samples
         if mask.dtype != bool or mask.shape != (n,) or not 0 < mask.sum() < n:
             raise InputError(
                 f"The mask of subject {subject.id!r} must hold {n} booleans, True for "
-                f"the first half and False for the second; got {mask.dtype} of shape "
-                f"{mask.shape}, {np.count_nonzero(mask)} of them True."
+                f"the first half; got {mask.dtype} of shape {mask.shape}, "
+                f"{np.count_nonzero(mask)} of them True."
             )
     return masks, [~mask for mask in masks]
 
@@ -663,21 +636,20 @@ def _aligning_parts(study: Study, align: Sequence[Any], *, named: bool) -> list[
     parts = []
     for number, entry in enumerate(align):
         aligning = _in_memory(as_study(entry))
-        if len(aligning) != len(study):
-            raise InputError(
-                f"align[{number}] has {len(aligning)} subjects; the study has "
-                f"{len(study)}. Give the same subjects in the same order."
-            )
+        ids = named and isinstance(entry, Study)  # else subjects are counted
+        has, wanted = (
+            [(s.id if ids else i, s.n_voxels) for i, s in enumerate(each)]
+            for each in (aligning, study)
+        )
+        for own, known in zip_longest(has, wanted):
+            if own != known:
+                raise InputError(
+                    f"align[{number}] has other subjects or voxels than the study: "
+                    f"{own} where that has {known} (subject, number of voxels)."
+                )
         refuse_aligned(aligning)
         scored_before = []
         for a, s in zip(aligning, study, strict=True):
-            other = named and isinstance(entry, Study) and a.id != s.id
-            if other or a.n_voxels != s.n_voxels:
-                raise InputError(
-                    f"align[{number}] has subject {a.id!r} with {a.n_voxels} voxels "
-                    f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
-                    "subjects and voxels in the same order."
-                )
             scored, aligns = (sample_signatures(x.samples) for x in (s, a))
             # empty samples are alike and tell nothing
             shared = same_samples(scored, aligns) & scored.any(axis=1)

@@ -71,7 +71,7 @@ def study_timeline(study: Study) -> Timeline:
                 return timeline(ids, study.ids)
             shown = {"n_samples": f"{own} samples", "labels": "other categories"}
             raise InputError(
-                f"The scored samples of subject {subject.id!r} differ from those of "
+                f"The samples of subject {subject.id!r} differ from those of "
                 f"{first.id!r} ({shown.get(what, 'other stimuli')}). This compares "
                 "subjects sample by sample: give the stimulus id of every sample, as "
                 "y or as stimuli of the subjects, so that what both saw is compared."

@@ -217,7 +217,7 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     ----------
     results : result, list of results, or mapping of names to results
         What :func:`brainweave.between_subject_classification`,
-        :func:`brainweave.between_subject_matching` and others return; a mapping names
+        :func:`brainweave.score_alignment` and others return; a mapping names
         the bars, else ``method`` does.
     axes : matplotlib Axes, optional
         Where to draw; by default in a new figure.
