@@ -42,7 +42,6 @@ class SampleProducts:
 
     cross: Matrix
     squares: Matrix
-    shift: Matrix
 
 
 class VoxelPass:
@@ -64,12 +63,10 @@ class VoxelPass:
     _data: Any
     _device: Device | None = None
 
-    def _read_voxels(self, *, narrow: bool) -> tuple[Any, Matrix, float]:
+    def _read_voxels(self, *, narrow: bool) -> Any:
         """Standardise column chunks and accumulate the samples' inner products.
 
-        Return these (or, where voxels are few, the standardised samples themselves) and
-        what undoes the centring of voxels: products of the samples with the mean, and
-        of the mean with itself.
+        Return these, or, where voxels are few, the standardised samples themselves.
         """
         if self._device is not None and not narrow:
             found = self._read_on_device(self._device)
@@ -78,13 +75,12 @@ class VoxelPass:
         return self._read_by_numpy(narrow=narrow)
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
-    def _read_by_numpy(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+    def _read_by_numpy(self, *, narrow: bool) -> Matrix:
         ops, n = NumpyOps(self.dtype), self.n_samples
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
         gram: Any = 0 if narrow else np.zeros((n, n))
-        shift, offset = np.zeros(n), 0.0
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -105,8 +101,6 @@ class VoxelPass:
             if self.standardize:
                 z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
             else:
-                shift += (z @ ops.array(mean)).astype(np.float64)
-                offset += float(mean @ mean)
                 scale = np.ones_like(mean)
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
@@ -123,25 +117,24 @@ class VoxelPass:
         read = np.hstack(kept) if narrow else gram
         self.signatures = signatures
         squares = _square_sums(read.T) if narrow else read.diagonal()
-        if not all(np.isfinite(x).all() for x in (squares, shift, offset, signatures)):
+        if not all(np.isfinite(x).all() for x in (squares, signatures)):
             remedy = "" if self.standardize else ", or keep standardize=True"
             raise InputError(
                 f"{self.name}: its values are too large for sums of products in "
                 f"{self.dtype}. Divide the samples by a constant{remedy}."
             )
-        return read, shift, offset
+        return read
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
         """Return the deviation up to which voxels of these means are constant."""
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
-    def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
+    def _read_on_device(self, device: Device) -> Any:
         """Read voxels on a device, where the inner products stay."""
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
-        shift, offset = device.zeros(n), device.zeros(1)
         signs = device.put(voxel_signs(0, v)).double()
         for columns, raw in device.chunks(self._data):
             chunk = raw.to(device.dtype)
@@ -157,9 +150,6 @@ class VoxelPass:
             if self.standardize:
                 moving = scale > 4 * eps * mean.abs()
                 z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
-            else:
-                shift += (z @ mean.to(z.dtype)).double()
-                offset += mean @ mean
             means[columns], deviations[columns] = mean, scale
             device.add_products(gram, z)
         device.mirror(gram)
@@ -176,7 +166,7 @@ class VoxelPass:
             scale = np.ones_like(mean)
         self.scale = np.where(constant, np.inf, scale)
         self.constant_voxels = np.flatnonzero(constant)
-        return gram, to_numpy(shift), float(offset)
+        return gram
 
     @property
     def ops(self) -> NumpyOps:
@@ -228,22 +218,19 @@ class VoxelPass:
             )
 
     def _dense(self, Z: Any) -> Matrix:
-        out = np.hstack([z for _, z in self._standardized(Z)])
-        return out if self.standardize else out + self.mean
+        return np.hstack([z for _, z in self._standardized(Z)])
 
     def _products_with(self, Z: Any, name: str) -> SampleProducts:
         """Read the aligning samples again beside other samples, chunk by chunk."""
         n, ops = Z.shape[0], ops_for(Z)
-        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
+        cross, squares = np.zeros((n, self.n_samples)), np.zeros(n)
         for columns, x in self._standardized(self._data, verify=True):
             z = self._standardize(ops, Z[:, columns], columns, transient=True)
             cross += z @ x.T
             squares += (z * z).sum(1)
-            if not self.standardize:
-                shift += z.astype(np.float64) @ self.mean[columns]
         if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
             raise InputError(f"{name} has NaN or infinite values.")
-        return SampleProducts(cross, squares, shift)
+        return SampleProducts(cross, squares)
 
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""

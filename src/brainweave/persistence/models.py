@@ -209,7 +209,7 @@ class StoredBasis(SubjectBasis):
     def __init__(self, values: Mapping[str, Any], kernel: Kernel) -> None:
         for name in (*_KNOWN, "name", "standardize", "energy", *_OF_VOXELS):
             setattr(self, name, values[name])
-        for name in ("products", "narrow", "shift", "offset"):
+        for name in ("products", "narrow"):
             setattr(self, f"_{name}", values[name])
         self.kernel, self.dtype = kernel, np.dtype(values["dtype"])
         self.reliable = self.standardize == "reliability"
@@ -240,13 +240,11 @@ _BASIS: dict[str, Any] = {
     "dtype": lambda name: name in ("float32", "float64"),
     "shape": [int],
     "lost_share": _is_number,
-    "offset": _is_number,
     "spectrum": "s",
     "vectors": "n k",
     "mean": "u",
     "scale": "u",
     "signatures": f"n {N_SIGNATURES}",
-    "shift": "n",
     "samples?": "n v of real",  # not of a precomputed Gram matrix
     "products?": "n n",
     "narrow?": "n v",  # the standardised samples, where voxels are fewer
@@ -270,8 +268,6 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         "dtype": basis.dtype.name,
         "shape": [basis.n_samples, basis.n_voxels],
         "lost_share": float(basis.lost_share),
-        "offset": float(getattr(basis, "_offset", 0.0)),
-        "shift": getattr(basis, "_shift", np.zeros(basis.n_samples)),
         "samples": None if basis._data is None else to_numpy(basis._data),
         "products": None if narrow else basis.products(),
         "narrow": basis._narrow if narrow else None,
