@@ -32,7 +32,7 @@ from brainweave import (
 )
 from brainweave._core.arrays import backing_map
 from brainweave._core.exceptions import ClusterError, InputError
-from brainweave._core.workers import Payload, map_subjects
+from brainweave._core.workers import close, map_subjects
 from brainweave.cli.console import run as run_command
 from evaluation_studies import study_lists
 
@@ -73,12 +73,10 @@ def content(value):
 @pytest.mark.parametrize("kind", ["subject", "rows", "map", "view", "basis"])
 def test_mapped_voxels_are_not_sent(study, kind):
     value = views(study)[kind]
-    sent = pickle.dumps(Payload(value))
+    sent = close(value)
     voxel_sized = 4 * V * 8  # mean and scale of a basis, and some room
     assert len(sent) < (voxel_sized if kind == "basis" else 20_000)
-    passed_on = pickle.dumps(pickle.loads(sent))  # as a scheduler does
-    assert len(passed_on) <= len(sent)
-    again = pickle.loads(passed_on).open()
+    again = pickle.loads(sent)
     assert_array_equal(content(again), content(value))
     if kind in ("map", "view"):
         assert backing_map(again) is not None
@@ -90,14 +88,14 @@ def test_what_exists_only_in_memory_is_sent(study):
     path = study[0].samples.filename
     held = np.load(path, mmap_mode="c")
     held -= 1
-    assert_array_equal(pickle.loads(pickle.dumps(Payload(held))).open(), held)
+    assert_array_equal(pickle.loads(close(held)), held)
 
 
 def test_a_worker_that_cannot_see_the_file_reports_it(study):
-    sent = pickle.dumps(Payload(study[0]))
+    sent = close(study[0])
     os.unlink(study[0].samples.filename)
     with pytest.raises(InputError, match="A worker cannot open"):
-        pickle.loads(sent).open()
+        pickle.loads(sent)
 
 
 def test_the_function_that_is_sent_holds_no_model_and_no_voxels(study, monkeypatch):
@@ -118,14 +116,14 @@ def test_the_function_that_is_sent_holds_no_model_and_no_voxels(study, monkeypat
 @pytest.fixture
 def sent(monkeypatch):
     """Pretend to have a cluster: pickle all that goes to it; return the sizes."""
-    cloudpickle = pytest.importorskip("cloudpickle", reason="comes with Dask")
+    pytest.importorskip("cloudpickle", reason="comes with Dask")
     sizes = []
 
     def send(calls):
         for function, arguments, named in calls:
-            there = cloudpickle.dumps((function, arguments, named))
+            there = close((function, arguments, named))
             function, arguments, named = pickle.loads(there)
-            back = cloudpickle.dumps(function(*arguments, **named))
+            back = close(function(*arguments, **named))
             sizes.append(max(len(there), len(back)))
             yield pickle.loads(back)
 

@@ -1,6 +1,7 @@
 """The BIDS App: bases of single subjects, their alignment, and the derivative."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -258,7 +259,7 @@ class Job:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._core.workers import LocalCallback, cluster_workers, map_subjects
+    from brainweave._core.workers import blas_threads, cluster_workers, on_workers
     from brainweave.study.formats.bids_derivative import entities_of
 
     ids = _chosen_subjects(job)
@@ -270,10 +271,16 @@ def make_bases(job: Job) -> None:
     targets = [
         job.derivative.basis_path(*pair) for pair in zip(ids, kinds, strict=True)
     ]
-    with job.console.stage("Making bases", len(ids)) as tick:
-        arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
-        n_jobs = job.params["n_jobs"] or cluster_workers() or 1
-        errors = map_subjects(_try_basis, ids, *arguments, n_jobs=n_jobs)
+    n_jobs = job.params["n_jobs"] or cluster_workers() or 1
+    calls = [(*pair, job) for pair in zip(ids, targets, strict=True)]
+    errors = []
+    with (
+        job.console.stage("Making bases", len(ids)) as tick,
+        blas_threads(max(1, (os.cpu_count() or 1) // n_jobs)),
+    ):
+        for id, error in zip(ids, on_workers(_try_basis, calls, n_jobs), strict=True):
+            errors.append(error)
+            tick(f"sub-{id}")
     for target, error in zip(targets, errors, strict=True):
         if not error:
             job.console.result(str(target))
@@ -286,14 +293,12 @@ def make_bases(job: Job) -> None:
         )
 
 
-def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
+def _try_basis(id: str, target: Path, job: Job) -> str:
     """Make a basis; return the message of its error, if any, so that others go on."""
     try:
         _make_basis(id, target, job)
     except Exception as error:
         return error_message(error)
-    finally:
-        tick(f"sub-{id}")
     return ""
 
 
