@@ -42,33 +42,21 @@ def is_missing(value: Any) -> bool:
 def as_label_list(values: Any, name: str) -> list[Any]:
     """Return labels as a list of Python objects, with ``None`` where one is missing."""
     listed = _to_list(values, name)
-    if set(map(type, listed)) <= {int, str}:
-        # the usual case, quickly: look at each distinct text once
-        texts = {v for v in listed if type(v) is str}
-        if not any(map(is_missing, texts)):
-            return listed
-    labels: list[Any] = []
-    made_text: set[str] = set()
     for value in listed:
-        if is_missing(value):
-            labels.append(None)
-            if isinstance(value, str) and value in MISSING_MADE_TEXT:
-                made_text.add(value)
-        else:
-            labels.append(value)
-            if not isinstance(value, Hashable):
-                raise InputError(
-                    f"{name} must be a list with one label per sample, text or a "
-                    f"number each; got {type(value).__name__} {value!r}."
-                )
-    if made_text:
-        text = min(made_text)
+        if not isinstance(value, Hashable):
+            raise InputError(
+                f"{name} must be a list with one label per sample, text or a number "
+                f"each; got {type(value).__name__} {value!r}."
+            )
+    missing = {v for v in set(listed) if type(v) is not int and is_missing(v)}
+    if made_text := missing.intersection(MISSING_MADE_TEXT):
         warn_user(
-            f"{name}: {text!r} is taken as a missing label, made text by NumPy or "
-            "pandas. Use None for no label, and another name for such a category.",
+            f"{name}: {min(made_text)!r} is taken as a missing label, made text by "
+            "NumPy or pandas. Use None for no label, and another name for such a "
+            "category.",
             LabelWarning,
         )
-    return labels
+    return [None if v in missing else v for v in listed] if missing else listed
 
 
 def sort_labels(labels: Iterable[Any]) -> list[Any]:
@@ -137,41 +125,8 @@ def check_labels_overlap(
     categories = {name: own for name, own in categories.items() if own}
     if refuse:
         _refuse_separate_groups(categories)
-    if warn:
-        _warn_of_lacking_categories(categories)
-
-
-def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
-    groups: list[tuple[list[str], set[Any]]] = []  # subjects, and their categories
-    for name, own in categories.items():
-        joined = [group for group in groups if group[1] & own]
-        groups = [group for group in groups if group not in joined]
-        members = [other for group in joined for other in group[0]]
-        groups.append(([*members, name], own.union(*(group[1] for group in joined))))
-    if len(groups) < 2:
+    if not warn:
         return
-    groups.sort(key=lambda group: len(group[0]), reverse=True)
-    listed = "; ".join(
-        f"{format_list(members)} {'has' if len(members) == 1 else 'have'} "
-        f"{format_ids(sort_labels(labels))}"
-        for members, labels in groups[:3]
-    )
-    numbers = set().union(*categories.values())
-    if all(isinstance(v, float) and not v.is_integer() for v in numbers):
-        raise InputError(
-            f"The labels are numbers such as {min(numbers):.3g}, and no subject shares "
-            "one with all others. Ratings and other measures are no categories: use "
-            "GDM(graph=neighbor_graph) or feature_graph, with one row of numbers per "
-            "sample, or cut them into categories."
-        )
-    raise InputError(
-        f"The subjects fall into {len(groups)} groups that share no label, so nothing "
-        f"ties one group to another: {listed}.{_spelling_hint(categories)} Give the "
-        "same category the same label for all subjects, or align the groups apart."
-    )
-
-
-def _warn_of_lacking_categories(categories: dict[str, set[Any]]) -> None:
     lacking = []
     all_labels = sort_labels(set().union(*categories.values()))
     for label in all_labels:
@@ -184,27 +139,37 @@ def _warn_of_lacking_categories(categories: dict[str, set[Any]]) -> None:
     if lacking:
         warn_user(
             f"{len(lacking)} of {len(all_labels)} categories are not held by all "
-            f"subjects: {format_list(lacking, separator='; ')}."
-            f"{_spelling_hint(categories)}",
+            f"subjects: {format_list(lacking, separator='; ')}.",
             LabelWarning,
         )
 
 
-def _spelling_hint(categories: dict[str, set[Any]]) -> str:
-    """Name labels that look the same and are not, if they do not occur together."""
-    spellings: dict[str, list[Any]] = {}
-    for label in sort_labels(set().union(*categories.values())):
-        alike = "".join(str(label).replace("_", " ").split()).casefold()
-        spellings.setdefault(alike, []).append(label)
-    found = [
-        " and ".join(map(repr, labels))
-        for labels in spellings.values()
-        if any(0 < len(own & set(labels)) < len(labels) for own in categories.values())
-    ]
-    if not found:
-        return ""
-    listed = format_list(found, separator="; ")
-    return f" {listed} differ by case, blanks or type only: are they the same?"
+def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
+    groups: list[tuple[list[str], set[Any]]] = []  # subjects, and their categories
+    for name, own in categories.items():
+        joined = [group for group in groups if group[1] & own]
+        groups = [group for group in groups if group not in joined]
+        members = [other for group in joined for other in group[0]]
+        groups.append(([*members, name], own.union(*(group[1] for group in joined))))
+    if len(groups) < 2:
+        return
+    numbers = set().union(*categories.values())
+    if all(isinstance(v, float) and not v.is_integer() for v in numbers):
+        raise InputError(
+            f"The labels are numbers such as {min(numbers):.3g}, and no subject shares "
+            "one with all others. Ratings and other measures are no categories: use "
+            "GDM(graph=neighbor_graph) or feature_graph, with one row of numbers per "
+            "sample, or cut them into categories."
+        )
+    listed = "; ".join(
+        f"{format_list(members)}: {format_ids(sort_labels(own))}"
+        for members, own in groups[:3]
+    )
+    raise InputError(
+        f"The subjects fall into {len(groups)} groups that share no label, so nothing "
+        f"ties one group to another ({listed}). Give the same category the same label "
+        "for all subjects (case, blanks and type count), or align the groups apart."
+    )
 
 
 def _to_list(values: Any, name: str) -> list[Any]:
