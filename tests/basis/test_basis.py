@@ -371,7 +371,10 @@ def with_nan(a, b):
     [
         (with_nan, "kernel callable gave NaN or infinite values for X"),
         (lambda a, b: np.triu(a @ b.T), "not symmetric"),
-        (lambda a, b: a @ b[:3].T, r"gave shape \(25, 3\) for X"),
+        (
+            lambda a, b: a @ b[:3].T,
+            r"gave shape \(25, 3\) in place of \(25, 25\) for X",
+        ),
     ],
 )
 def test_what_a_callable_kernel_gives_is_checked(rng, kernel, message):
