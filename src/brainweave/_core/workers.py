@@ -27,7 +27,7 @@ from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from brainweave._core.arrays import backing_map
+from brainweave._core.arrays import as_sendable, backing_map
 from brainweave._core.exceptions import (
     BrainweaveError,
     ClusterError,
@@ -132,10 +132,13 @@ def _answers(
     function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
 ) -> Generator[Any]:
     """Yield the result and the error of each call."""
-    client = getattr(get_active_backend(prefer="threads")[0], "client", None)
-    if client is not None:
-        yield from _on_dask(client, function, calls)
+    backend = get_active_backend(prefer="threads")[0]
+    if getattr(backend, "client", None) is not None:
+        yield from _on_dask(backend.client, function, calls)
         return
+    if not getattr(backend, "supports_sharedmem", False):
+        # joblib passes mapped files on by name, which may lack what this process holds
+        calls = (tuple(map(as_sendable, call)) for call in calls)
     try:
         yield from Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
             delayed(_call)(function, call) for call in calls
