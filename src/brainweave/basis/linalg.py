@@ -143,28 +143,20 @@ def smallest_of_constant_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
 
-    With U = Q R by Householder reflections, it is ``level * I - R J R.T`` in the first
-    columns of Q. If U is wide and all signs are positive, ``U.T @ U`` solves it.
+    With U = Q R, it is ``level * I - R J R.T`` in the columns of Q; other directions
+    have the level. If U is wide and all signs are positive, ``U.T @ U`` solves it.
     """
     size = len(U)
     if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
         found = _largest_of_outer_product(U, k)
         if found is not None:
             return level - found[0], found[1]
-    (packed, tau), R = scipy.linalg.qr(U, mode="raw", check_finite=False)
-    R = np.triu(R[: min(U.shape)])
+    others = min(max(size - U.shape[1], 0), k)  # any directions, with a sign of zero
+    some = np.random.default_rng(0).standard_normal((size, others))
+    signs = np.concatenate([signs, np.zeros(others)])
+    Q, R = scipy.linalg.qr(np.hstack([U, some]), mode="economic", check_finite=False)
     values, inner = smallest_eigenpairs(-(R * signs) @ R.T, k)
-    others = min(size - len(R), k)
-    values = np.concatenate([values, np.zeros(others)])
-    vectors = np.zeros((size, values.size), order="F")
-    vectors[: len(R), : inner.shape[1]] = inner
-    vectors[len(R) : len(R) + others, inner.shape[1] :] = np.eye(others)
-    keep = np.argsort(values, kind="stable")[:k]
-    ormqr = scipy.linalg.get_lapack_funcs("ormqr", (packed,))
-    columns = min(packed.shape[1], tau.size)
-    lwork = int(ormqr("L", "N", packed[:, :columns], tau, vectors, -1)[1][0])
-    turned, _, _ = ormqr("L", "N", packed[:, :columns], tau, vectors[:, keep], lwork)
-    return level + values[keep], np.asarray(turned)
+    return level + values, Q @ inner
 
 
 def _largest_of_outer_product(U: Matrix, k: int) -> Eigenpairs | None:
