@@ -234,8 +234,6 @@ class VoxelPass:
 
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
-        if self._device is not None:
-            return self._combine_on_device(self._device, mixing)
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
         ops, found = self.ops, np.zeros((self.n_samples, N_SIGNATURES))
         columns_of = ops.array(mixing.T)  # BLAS needs twice the time for z.T
@@ -246,20 +244,6 @@ class VoxelPass:
             out[columns] = (columns_of @ z).T / self.scale[columns, None]
         self._refuse_changed(found)
         return out
-
-    def _combine_on_device(self, device: Device, mixing: Matrix) -> NDArray[Any]:
-        """Mix samples on a device, in double precision."""
-        out = device.zeros(self.n_voxels, mixing.shape[1])
-        found = device.zeros(self.n_samples, N_SIGNATURES)
-        signs = device.put(voxel_signs(0, self.n_voxels)).double()
-        columns_of, mean = device.put(mixing), device.put(self.mean)
-        for columns, raw in device.chunks(self._data):
-            chunk = raw.double()
-            found += chunk @ signs[columns]
-            out[columns] = (chunk - mean[columns]).T @ columns_of
-        out /= device.put(self.scale)[:, None]
-        self._refuse_changed(to_numpy(found))
-        return to_numpy(out).astype(self.dtype)
 
 
 def _means(z: Matrix) -> Any:
