@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Codes, is_torch, to_numpy
+from brainweave._core.arrays import Codes, to_numpy
 from brainweave._core.exceptions import InputError, LabelWarning, warn_user
 from brainweave._core.validation import format_ids, format_list
 
@@ -64,10 +64,7 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
 
     Numbers come first, by value, then texts, then anything else, by type.
     """
-    distinct = set(labels)
-    if set(map(type, distinct)) == {int}:
-        return sorted(distinct)
-    present = {_to_python(v) for v in distinct if not is_missing(v)}
+    present = {_to_python(v) for v in set(labels) if not is_missing(v)}
     numbers = [v for v in present if isinstance(v, int | float)]
     texts = [v for v in present if isinstance(v, str)]
     others = present.difference(numbers, texts)
@@ -180,20 +177,15 @@ def _to_list(values: Any, name: str) -> list[Any]:
     if isinstance(values, list | tuple | range):
         # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
         return [_to_python(v) for v in values]
-    if is_torch(values):
-        values = to_numpy(values)
     masked = isinstance(values, np.ma.MaskedArray)
-    array = values if masked else np.asarray(values)
+    array = values if masked else to_numpy(values)
     if array.ndim != 1:
         raise InputError(
             f"{name} must be a list with one label per sample; got shape {array.shape}."
         )
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]").astype(object)
-    listed = array.tolist()
-    if array.dtype.kind in "iuU" and not masked:
-        return listed
-    return [_to_python(v) for v in listed]  # masked entries become None
+    return [_to_python(v) for v in array.tolist()]  # masked entries become None
 
 
 def _to_python(value: Any) -> Any:

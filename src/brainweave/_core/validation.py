@@ -30,14 +30,11 @@ def check_int(
 
 def check_n_jobs(value: Any) -> int | None:
     """Return n_jobs; None and negative numbers mean one job per core."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
-        raise InputError(
-            f"n_jobs must be an integer other than 0, or None; got {value!r}.",
-            parameter="n_jobs",
-        )
-    return int(value)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if value is not None and not (whole and value):
+        message = f"n_jobs must be an integer other than 0, or None; got {value!r}."
+        raise InputError(message, parameter="n_jobs")
+    return None if value is None else int(value)
 
 
 def check_number(
@@ -67,13 +64,9 @@ def check_fraction(name: str, value: Any, *, owner: str, hint: str = "") -> floa
 def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
     """Return values as an array of indices below n; `what` they count is for errors."""
     numbers = np.asarray(values)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise TypeError(f"{name} must be a list of {what} numbers.")
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
-        raise InputError(
-            f"{name} must be {what} numbers from 0 to {n - 1}; got {numbers.min()} to "
-            f"{numbers.max()}."
-        )
+    inside = numbers.dtype.kind in "iu" and ((numbers >= 0) & (numbers < n)).all()
+    if numbers.ndim != 1 or (numbers.size and not inside):
+        raise InputError(f"{name} must be {what} numbers from 0 to {n - 1}.")
     return numbers.astype(np.intp)
 
 

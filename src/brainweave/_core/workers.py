@@ -7,6 +7,7 @@ large study first.
 import logging
 import mmap
 import os
+import re
 import time
 import warnings
 from collections import deque
@@ -330,24 +331,16 @@ def dask_client(
         raise _dask_error(
             "Dask is not installed: pip install 'brainweave[cluster]'."
         ) from None
-    kind, _, number = scheduler.partition(":")
     cluster: Any = nullcontext()
     where: dict[str, Any] = {"address": scheduler}
-    if kind == "local":
-        if number and not (number.isdigit() and int(number)):
-            raise _dask_error(f"local:N takes a number of workers; got {scheduler!r}.")
+    if local := re.fullmatch(r"local(?::([1-9]\d*))?", scheduler):
         cluster = where["address"] = distributed.LocalCluster(
-            n_workers=int(number) if number else None,
+            n_workers=int(local[1]) if local[1] else None,
             threads_per_worker=1,
             dashboard_address=None,
         )
     elif Path(scheduler).is_file():
         where = {"scheduler_file": scheduler}
-    elif ":" not in scheduler:
-        raise _dask_error(
-            "Give the address of a scheduler, such as tcp://host:8786, its scheduler "
-            f"file, or local; there is no file {scheduler!r}."
-        )
     # tasks of a dead worker are done again and other errors are raised: no logs
     for name in ("asyncio", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
@@ -358,8 +351,8 @@ def dask_client(
         except Exception as error:  # a file may hold anything
             raise _dask_error(
                 f"No Dask scheduler answers at {scheduler!r} within "
-                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Start one "
-                "with `dask scheduler`, which prints its address."
+                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Give the address or "
+                "the scheduler file of one that `dask scheduler` started, or local:N."
             ) from None
         try:
             if note is not None and not client.scheduler_info()["workers"]:

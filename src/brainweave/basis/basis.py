@@ -396,17 +396,10 @@ class SubjectBasis(VoxelPass):
         return np.asarray(self.vectors @ (self.vectors.T @ mixing))
 
     def in_places(self, matrix: Any) -> Matrix:
-        """Return the centred samples in places: means over the voxels of each.
+        """Return the centred samples in places, (n_samples, n_places).
 
-        Parameters
-        ----------
-        matrix : sparse array of shape (n_voxels, n_places), or None
-            None: every voxel is a place.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_places)
-            Zeros in places without a voxel.
+        They are means over the voxels of each place, by a sparse (n_voxels, n_places)
+        matrix, and zeros where there is none; None: every voxel is a place.
         """
         if matrix is None:
             if self._narrow is not None:

@@ -151,8 +151,7 @@ class VoxelPass:
                 moving = scale > 4 * eps * mean.abs()
                 z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
             means[columns], deviations[columns] = mean, scale
-            device.add_products(gram, z)
-        device.mirror(gram)
+            gram += z @ z.T
         mean, scale = to_numpy(means), to_numpy(deviations)
         low, high = _safe_range(self.dtype)
         plain = (scale == 0) | ((scale > low) & (scale < high))
@@ -183,19 +182,12 @@ class VoxelPass:
             raise InputError(
                 f"{self.name} is a precomputed Gram matrix, which has no voxels."
             )
-        return self._standardized(self._data, verify=verify)
-
-    def _standardized(
-        self, Z: Any, *, verify: bool = False
-    ) -> Iterator[tuple[slice, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale."""
-        ops = ops_for(Z)
-        found = np.zeros((Z.shape[0], N_SIGNATURES))
-        for columns, raw in column_chunks(Z):
-            chunk = ops.array(raw)
+        found = np.zeros((self.n_samples, N_SIGNATURES))
+        for columns, raw in column_chunks(self._data):
+            chunk = self.ops.array(raw)
             if verify:
-                found += signed_sums(ops, chunk, columns)
-            yield columns, self._standardize(ops, chunk, columns)
+                found += signed_sums(self.ops, chunk, columns)
+            yield columns, self._standardize(self.ops, chunk, columns)
         if verify:
             self._refuse_changed(found)
 
@@ -218,13 +210,14 @@ class VoxelPass:
             )
 
     def _dense(self, Z: Any) -> Matrix:
-        return np.hstack([z for _, z in self._standardized(Z)])
+        ops = ops_for(Z)
+        return np.hstack([self._standardize(ops, z, at) for at, z in column_chunks(Z)])
 
     def _products_with(self, Z: Any, name: str) -> SampleProducts:
         """Read the aligning samples again beside other samples, chunk by chunk."""
         n, ops = Z.shape[0], ops_for(Z)
         cross, squares = np.zeros((n, self.n_samples)), np.zeros(n)
-        for columns, x in self._standardized(self._data, verify=True):
+        for columns, x in self.chunks():
             z = self._standardize(ops, Z[:, columns], columns, transient=True)
             cross += z @ x.T
             squares += (z * z).sum(1)
