@@ -209,5 +209,5 @@ def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
     with pytest.raises(InputError, match=r"share no label.* \(case, blanks and type"):
         GDM(3).fit(X, [mine, *y[1:]])
     some = [other if label == 1 else label for label in y[0]]
-    with pytest.warns(LabelWarning, match=rf"{other!r} by X\[0\] only"):
+    with pytest.warns(LabelWarning, match=rf"{other!r} not by X\[1\]"):
         GDM(3).fit(X, [some, *y[1:]])

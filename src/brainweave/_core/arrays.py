@@ -114,9 +114,8 @@ class NumpyOps:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
-        # memory for chunks and products is taken once: fresh pages cost more than sums
+        # memory for chunks is taken once: fresh pages cost more than sums
         self._chunk: Floats = np.empty(0, dtype)
-        self._product: Floats | None = None
 
     def array(self, x: Any) -> Floats:
         """Return x in the working dtype."""
@@ -137,12 +136,6 @@ class NumpyOps:
     def inner(self, a: Floats, b: Floats) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""
         return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
-
-    def gram(self, z: Floats) -> Floats:
-        """Return z @ z.T, by ``syrk``; the next call overwrites it."""
-        if self._product is None or len(self._product) != len(z):
-            self._product = np.empty((len(z), len(z)), self.dtype)
-        return np.matmul(z, z.T, out=self._product)
 
 
 def ops_for(X: Any) -> NumpyOps:

@@ -127,11 +127,8 @@ def check_labels_overlap(
     lacking = []
     all_labels = sort_labels(set().union(*categories.values()))
     for label in all_labels:
-        have = [name for name, own in categories.items() if label in own]
-        lack = [name for name in categories if name not in have]
-        if lack and len(have) <= len(lack):
-            lacking.append(f"{label!r} by {format_list(have)} only")
-        elif lack:
+        lack = [name for name, own in categories.items() if label not in own]
+        if lack:
             lacking.append(f"{label!r} not by {format_list(lack)}")
     if lacking:
         warn_user(

@@ -48,11 +48,12 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, Real):
         message = f"{name} of {owner} must be a number {wanted}, got {value!r}. {hint}"
         raise TypeError(message.rstrip())
+    number = float(value)
     ends = [low] * (interval[0] == "[") + [high] * (interval[-1] == "]")
-    if not (low < value < high or value in ends):
+    if not (low < number < high or number in ends):
         message = f"{name} of {owner} must be {wanted}, got {value}. {hint}"
         raise InputError(message.rstrip(), parameter=name)
-    return float(value)
+    return number
 
 
 def check_fraction(name: str, value: Any, *, owner: str, hint: str = "") -> float:
@@ -176,8 +177,7 @@ def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any
     """Return samples of a subject as a 2-D array that has as many voxels as its map."""
     if callable(getattr(Z, "data", None)):  # a Subject
         Z = Z.data()
-    if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-        Z = as_samples(Z)
+    Z = as_samples(Z)
     check_numbers(Z, name)
     shape = tuple(getattr(Z, "shape", ()))
     if len(shape) != 2 or shape[1] != n_voxels:

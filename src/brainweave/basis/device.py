@@ -130,13 +130,6 @@ class Device:
             total += (raw.double() - center[columns]) @ there[columns]
         return to_numpy(total)
 
-    def center(self, gram: Any) -> Floats:
-        """Centre a Gram matrix, in place; return the means that it had."""
-        means = gram.mean(0)
-        gram -= means
-        gram -= (means - means.mean())[:, None]
-        return to_numpy(means)
-
     def eigh(self, gram: Any) -> tuple[Floats, Any]:
         """Return the eigenvalues, descending, and the eigenvectors on the device."""
         with _LINALG:

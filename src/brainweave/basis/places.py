@@ -25,28 +25,14 @@ MOST_COLUMNS = 2048  # that are places by themselves
 
 @dataclass(frozen=True)
 class Places:
-    """The places of a study.
-
-    Attributes
-    ----------
-    n_places : int
-        How many there are.
-    matrices : list
-        Per subject, the sparse (n_voxels_i, n_places) matrix of means, or None where
-        every voxel is a place, in order.
-    what : str
-        What they are, in words.
-    names : tuple, optional
-        Of the places, by which subjects who join later are matched.
-    frame : hashable, optional
-        The space in which they lie, if it is known.
-    """
+    """The places of a study."""
 
     n_places: int
+    #: per subject, sparse (n_voxels, n_places) means; None: every voxel is a place
     matrices: list[Any]
-    what: str
-    names: tuple[Hashable, ...] | None = None
-    frame: Any = None
+    what: str  #: what they are, in words
+    names: tuple[Hashable, ...] | None = None  #: subjects who join later have the same
+    frame: Any = None  #: the space in which they lie, if it is known
 
     def of_new(self, subject: Any, place: Any = "auto") -> Any:
         """Return the matrix of a subject that joins; refuse one in another space.
@@ -83,16 +69,10 @@ class Places:
 def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
     """Find the places of subjects, or say in words why there are none.
 
-    Parameters
-    ----------
-    place : "auto", array of labels, sparse matrix, or a list per subject; or image
-        "auto": what the subjects' brain spaces know, or equal columns, at most 2,048.
-        A label per voxel (0, None or NaN for none), or voxels x places. Or an atlas
-        image, for subjects that know their volume.
-    subjects : sequence
-        Arrays, subjects or bases.
-    owner : str
-        The class whose parameter it is.
+    `place` is "auto" (what the subjects' brain spaces know, or equal columns, at most
+    2,048), a label per voxel (0, None or NaN for none), voxels x places, a list of such
+    per subject, or an atlas image for subjects that know their volume. Subjects may be
+    arrays or bases, too; `owner` is the class whose parameter it is.
     """
     columns = [_n_columns(s) for s in subjects]
     if not (isinstance(place, str) and place == "auto"):
@@ -201,7 +181,8 @@ class PlacesOfPieces:
     def __init__(
         self, place: Any, spaces: list[Any], columns: list[int], owner: str
     ) -> None:
-        self._spaces, self._matrices = spaces, []
+        self._spaces = spaces
+        self._matrices: list[Any] = []
         self._found = isinstance(place, str) and place == "auto"
         if self._found:
             self._labels = [_with_array(_ask(s, "voxel_labels")) for s in spaces]

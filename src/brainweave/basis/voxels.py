@@ -107,7 +107,7 @@ class VoxelPass:
             if narrow:
                 kept.append(z.astype(np.float64))
             else:
-                gram += ops.gram(z)
+                gram += z @ z.T
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         if self.constant_voxels.size == self.n_voxels:
             raise InputError(
@@ -130,8 +130,8 @@ class VoxelPass:
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
-    def _read_on_device(self, device: Device) -> Any:
-        """Read voxels on a device, where the inner products stay."""
+    def _read_on_device(self, device: Device) -> Matrix | None:
+        """Read voxels on a device."""
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
@@ -165,7 +165,7 @@ class VoxelPass:
             scale = np.ones_like(mean)
         self.scale = np.where(constant, np.inf, scale)
         self.constant_voxels = np.flatnonzero(constant)
-        return gram
+        return to_numpy(gram)
 
     @property
     def ops(self) -> NumpyOps:
