@@ -144,10 +144,12 @@ def test_samples_of_every_kind_are_streamed(
     expected = SubjectBasis(X.astype(np.float64), standardize=standardize)
     for kind, samples in kinds_of_samples(tmp_path, X).items():
         basis = SubjectBasis(samples, device=device, standardize=standardize)
+        assert basis._on_device is not None, kind
         assert basis.constant_voxels.tolist() == [3, 700]
         assert_allclose(basis.mean, expected.mean, rtol=1e-9, atol=1e-9)
         top = expected.values[0]
         assert_allclose(basis.values, expected.values, atol=1e-8 * top, err_msg=kind)
+        assert basis._on_device is None
         assert_allclose(basis.gram, expected.gram, atol=1e-8 * top, err_msg=kind)
         assert_allclose(np.abs(basis.vectors), np.abs(expected.vectors), atol=1e-6)
         assert same_samples(basis.signatures, sample_signatures(X)).all()
@@ -225,6 +227,7 @@ def test_a_smoother_on_a_device_is_that_of_numpy(rng, device, missing):
     X = rng.normal(size=(40, 300))
     codes = np.where(np.arange(40) < missing, NO_GROUP, np.arange(40) % 4)
     there, here = SubjectBasis(X, device=device), SubjectBasis(X)
+    assert there.gram_on_device is not None
     ours, theirs = smoother_of(there, 0.2), smoother_of(here, 0.2)
     assert isinstance(ours, DeviceSmoother)
     B = rng.normal(size=(40, 3))
@@ -242,7 +245,7 @@ def test_a_smoother_on_a_device_is_that_of_numpy(rng, device, missing):
     assert_allclose(
         block_criterion(ours, codes), block_criterion(theirs, codes), atol=1e-9
     )
-    indefinite = DeviceSmoother(there._device, there._device.put(-there.gram), 1e-3)
+    indefinite = DeviceSmoother(there._device, -there.gram_on_device, 1e-3)
     with pytest.raises(InputError, match="negative eigenvalues"):
         indefinite.regress(B)
 
@@ -265,6 +268,27 @@ def test_shrinkage_on_a_device_agrees_with_numpy(rng, device, graph, n_component
     joined = ours.fit_new_subject(X[0], *([y[0]] if known[0] else []))
     expected = theirs.fit_new_subject(X[0], *([y[0]] if known[0] else []))
     assert_allclose(joined.transform(X[0]), expected.transform(X[0]), atol=1e-8)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_was_left_on_the_device_is_read_again(rng, device):
+    X = rng.normal(size=(30, 200)) + 5
+    there, here = SubjectBasis(X, energy=0.4, device=device), SubjectBasis(X)
+    assert there.vectors.shape == (30, there.n_kept)
+    assert there._on_device is None  # nor a copy here
+    assert there._products is None
+    expected = here.cut(0.4).project(X[:4])  # but for signs
+    assert_allclose(np.abs(there.project(X[:4])), np.abs(expected), atol=1e-9)
+    assert there._products is None
+    wider = there.cut(0.9)
+    assert wider.vectors.shape[1] == wider.n_kept == here.cut(0.9).n_kept
+    assert_allclose(wider.values, here.cut(0.9).values, rtol=1e-9)
+    assert_allclose(there.gram, here.gram, atol=1e-9)
+    again = SubjectBasis(X, energy=0.4, device=device)
+    _ = again.values
+    X[3] += 1
+    with pytest.raises(InputError, match="changed in place"):
+        _ = again.gram
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -594,7 +594,7 @@ def test_a_file_replaced_before_a_fit_does_not_slip_in(tmp_path):
 
 def test_swapping_two_rows_after_the_fit_does_not_bend_the_weights():
     X, y = three_subjects()
-    for first in range(1, 40):  # whichever rows
+    for first in range(1, 40, 6):  # whichever rows
         gdm = GDM(3).fit(X, y)
         X[1][[0, first]] = X[1][[first, 0]]
         with pytest.raises(InputError, match=r"X\[1\] was changed in place"):

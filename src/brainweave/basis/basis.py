@@ -6,7 +6,7 @@ V D V^\top` cut at an energy, and the coordinates :math:`V D^{1/2}` of the sampl
 """
 
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.linalg
@@ -126,9 +126,10 @@ class SubjectBasis(VoxelPass):
     place_samples: Matrix | None = None
     _gram_is_linear = False  # of a precomputed one: known to who made it
 
-    # what the pass over voxels left: the samples' inner products, or the standardised
-    # samples, where voxels are fewer
+    # what the pass over voxels left: the samples' inner products here, or on a device,
+    # or the standardised samples, where voxels are fewer
     _products: Matrix | None = None
+    _on_device: Any = None
     _narrow: Any = None
     # what follows from these, when it is first needed
     _centred: tuple[Matrix, Centring] | None = None
@@ -173,6 +174,8 @@ class SubjectBasis(VoxelPass):
         read = self._read_voxels(narrow=narrow)
         if narrow:
             self._narrow = read
+        elif is_torch(read):
+            self._on_device = read
         else:
             self._products = read
         if standardize == "reliability" and groups is not None:
@@ -193,6 +196,7 @@ class SubjectBasis(VoxelPass):
             self._products = np.zeros((self.n_samples, self.n_samples))
             for _, z in self.chunks(verify=False):
                 self._products += z @ z.T
+            self.free_device_memory()  # there are products of voxels scaled otherwise
         self.reliable = True
 
     def __copy__(self) -> Self:
@@ -202,14 +206,17 @@ class SubjectBasis(VoxelPass):
 
     def __getstate__(self) -> dict[str, Any]:
         # another process may have no such device
-        return vars(self) | {"_data": as_sendable(self._data), "_device": None}
+        state = vars(self) | {"_data": as_sendable(self._data), "_device": None}
+        if self._on_device is not None:
+            state |= {"_products": to_numpy(self._on_device), "_on_device": None}
+        return state
 
     def without_matrices(self) -> Self:
         """Return a basis that reads and maps samples, and is light to send."""
         if not self.kernel.from_products:
             return self
         other = copy(self)
-        other._products = other._narrow = None
+        other._products = other._narrow = other._on_device = None
         other._centred = other._spectrum = None
         return other
 
@@ -226,11 +233,13 @@ class SubjectBasis(VoxelPass):
     def products(self) -> Matrix:
         """Return the inner products of the standardised samples."""
         if self._products is None:
-            if self._narrow is not None:
+            if self._on_device is not None:
+                self._products, self._on_device = to_numpy(self._on_device), None
+            elif self._narrow is not None:
                 self._products = np.asarray(self._narrow @ self._narrow.T)
             else:  # given up to free memory, and needed after all
                 known = self.signatures
-                self._products = self._read_voxels(narrow=False)
+                self._products = to_numpy(self._read_voxels(narrow=False))
                 found, self.signatures = self.signatures, known
                 self._refuse_changed(found)
         return self._products
@@ -262,6 +271,20 @@ class SubjectBasis(VoxelPass):
     def gram(self) -> Matrix:
         """The centred Gram matrix of the samples."""
         return self._center()[0]
+
+    @property
+    def gram_on_device(self) -> Any:
+        """The centred Gram matrix of a linear kernel, if it lies on a device."""
+        if self._on_device is None or self.kernel.name != "linear":
+            return None
+        if self._centring is None:
+            means = cast(Any, self._device).center(self._on_device)
+            self._centring = Centring(means, float(means.mean()))
+        return self._on_device
+
+    def free_device_memory(self) -> None:
+        """Free the device's memory; the Gram matrix is read again if it is needed."""
+        self._on_device = None
 
     @property
     def is_decomposed(self) -> bool:
@@ -300,7 +323,11 @@ class SubjectBasis(VoxelPass):
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, with descending eigenvalues."""
-        device = self._device
+        device = cast(Any, self._device)
+        if self.gram_on_device is not None:
+            found = device.eigh(self.gram_on_device)
+            self.free_device_memory()
+            return cast(tuple[Matrix, Any], found)
         small = self._narrow.T @ self._narrow if covariance else self.gram
         if device is not None:
             values, vectors = device.eigh(device.put(small))
@@ -347,6 +374,8 @@ class SubjectBasis(VoxelPass):
             return float(self.values.sum())
         if self.uses_covariance:
             return float((self._narrow * self._narrow).sum())
+        if self.gram_on_device is not None:
+            return float(self.gram_on_device.diagonal().sum())
         return float(np.trace(self.gram))
 
     def gram_times(self, S: Matrix) -> Matrix:
@@ -356,6 +385,8 @@ class SubjectBasis(VoxelPass):
             return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
         if self.uses_covariance:
             return np.asarray(self._narrow @ (self._narrow.T @ S))
+        if self.gram_on_device is not None:
+            return to_numpy(self.gram_on_device @ cast(Any, self._device).put(S))
         return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
 
     def restrict(self, mixing: Matrix) -> Matrix:

@@ -99,16 +99,23 @@ class Device:
         dtype = getattr(self.torch, working_dtype(X).name)
 
         def send(number: int) -> Any:
-            block = to_numpy(X[:, cuts[number]])
-            by_voxels, slot = block.strides[0] < block.strides[1], number % 2
+            block: Any = X[:, cuts[number]]
+            block = block if is_torch(block) else np.asarray(block)
+            strides = block.stride() if is_torch(block) else block.strides
+            by_voxels, slot = strides[0] < strides[1], number % 2
             block = block.T if by_voxels else block
-            copied[slot].synchronize()  # the buffer may still be on its way
-            if buffers[slot] is None:
-                buffers[slot] = self.torch.empty(
-                    block.size, dtype=dtype, pin_memory=True
-                )
-            pinned = buffers[slot][: block.size].view(block.shape)
-            np.copyto(pinned.numpy(), block, casting="unsafe")
+            if is_torch(block) and block.is_contiguous() and block.is_pinned():
+                pinned = block
+            else:
+                size = block.shape[0] * block.shape[1]
+                copied[slot].synchronize()  # the buffer may still be on its way
+                if buffers[slot] is None:
+                    buffers[slot] = self.torch.empty(size, dtype=dtype, pin_memory=True)
+                pinned = buffers[slot][:size].view(block.shape)
+                if is_torch(block):
+                    pinned.copy_(block)
+                else:
+                    np.copyto(pinned.numpy(), block, casting="unsafe")
             with cuda.stream(copying):
                 sent = pinned.to(self.device, non_blocking=True)
                 copied[slot].record(copying)
@@ -129,6 +136,25 @@ class Device:
         for columns, raw in self.chunks(X):
             total += (raw.double() - center[columns]) @ there[columns]
         return to_numpy(total)
+
+    def add_products(self, gram: Any, z: Any) -> None:
+        """Add ``z @ z.T`` on and below the diagonal, with 5/8 of all its products."""
+        step = -(-len(z) // 4)
+        for start in range(0, len(z), step):
+            end = min(start + step, len(z))
+            gram[start:end, :end] += z[start:end] @ z[:end].T
+
+    def mirror(self, gram: Any) -> None:
+        """Copy what is below the diagonal to above it."""
+        gram.tril_()
+        gram += gram.tril(-1).T
+
+    def center(self, gram: Any) -> Floats:
+        """Centre a Gram matrix, in place; return the means that it had."""
+        means = gram.mean(0)
+        gram -= means
+        gram -= (means - means.mean())[:, None]
+        return to_numpy(means)
 
     def eigh(self, gram: Any) -> tuple[Floats, Any]:
         """Return the eigenvalues, descending, and the eigenvectors on the device."""

@@ -130,8 +130,8 @@ class VoxelPass:
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
-    def _read_on_device(self, device: Device) -> Matrix | None:
-        """Read voxels on a device."""
+    def _read_on_device(self, device: Device) -> Any:
+        """Read voxels on a device, where the inner products stay."""
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
@@ -151,7 +151,8 @@ class VoxelPass:
                 moving = scale > 4 * eps * mean.abs()
                 z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
             means[columns], deviations[columns] = mean, scale
-            gram += z @ z.T
+            device.add_products(gram, z)
+        device.mirror(gram)
         mean, scale = to_numpy(means), to_numpy(deviations)
         low, high = _safe_range(self.dtype)
         plain = (scale == 0) | ((scale > low) & (scale < high))
@@ -165,7 +166,7 @@ class VoxelPass:
             scale = np.ones_like(mean)
         self.scale = np.where(constant, np.inf, scale)
         self.constant_voxels = np.flatnonzero(constant)
-        return to_numpy(gram)
+        return gram
 
     @property
     def ops(self) -> NumpyOps:
@@ -227,6 +228,8 @@ class VoxelPass:
 
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        if self._device is not None:
+            return self._combine_on_device(self._device, mixing)
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
         ops, found = self.ops, np.zeros((self.n_samples, N_SIGNATURES))
         columns_of = ops.array(mixing.T)  # BLAS needs twice the time for z.T
@@ -237,6 +240,20 @@ class VoxelPass:
             out[columns] = (columns_of @ z).T / self.scale[columns, None]
         self._refuse_changed(found)
         return out
+
+    def _combine_on_device(self, device: Device, mixing: Matrix) -> NDArray[Any]:
+        """Mix samples on a device, in double precision."""
+        out = device.zeros(self.n_voxels, mixing.shape[1])
+        found = device.zeros(self.n_samples, N_SIGNATURES)
+        signs = device.put(voxel_signs(0, self.n_voxels)).double()
+        columns_of, mean = device.put(mixing), device.put(self.mean)
+        for columns, raw in device.chunks(self._data):
+            chunk = raw.double()
+            found += chunk @ signs[columns]
+            out[columns] = (chunk - mean[columns]).T @ columns_of
+        out /= device.put(self.scale)[:, None]
+        self._refuse_changed(to_numpy(found))
+        return to_numpy(out).astype(self.dtype)
 
 
 def _means(z: Matrix) -> Any:

@@ -366,6 +366,8 @@ class GDM(GraphAligner):
         if found.shared is not None and directions is not None:
             found = replace(found, shared=directions @ found.shared)
         maps = self._scale_maps(found, self._aligning_places, targets, signs)
+        for basis in bases:
+            basis.free_device_memory()
         return maps, found.template * signs
 
     def _found_to_hold(

@@ -52,9 +52,9 @@ def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
     strength = rho * trace / basis.n_samples
     if basis.uses_covariance:
         return NarrowSmoother(basis._narrow, strength, name=basis.name)
-    if (device := basis._device) is not None and basis.kernel.name == "linear":
-        gram = device.put(basis.gram)
-        return DeviceSmoother(device, gram, strength, name=basis.name)
+    if basis.gram_on_device is not None:
+        device: Any = basis._device
+        return DeviceSmoother(device, basis.gram_on_device, strength, name=basis.name)
     return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
 
 
@@ -111,7 +111,7 @@ def _products(basis: SubjectBasis) -> Any:
     """Return the Gram matrix, or the samples where voxels are fewer."""
     if basis.uses_covariance:
         return basis._narrow
-    return basis.gram
+    return basis.gram if basis.gram_on_device is None else basis.gram_on_device
 
 
 def check_rho(rho: Any, owner: str) -> float:

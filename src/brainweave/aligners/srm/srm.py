@@ -39,6 +39,7 @@ class _SharedResponseModel(FromRandomStart):
         mixings = []
         for basis, a in zip(bases, aligned, strict=True):
             mixings.append(basis.restrict(a.mixing @ turn))
+            basis.free_device_memory()
         return mixings
 
     @abstractmethod
