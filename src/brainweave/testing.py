@@ -151,7 +151,7 @@ def check_odd_samples(case: Case) -> None:
 
 def check_nan_is_refused(case: Case) -> None:
     """Check: NaN and infinity are refused, and the subject is named."""
-    fitted, X, y = _fit(case)
+    (fitted, _, y), (X, _) = _fit(case), case.study()
     X[1][2, 5] = np.nan
     with assert_raises_regex(ValueError, r"X\[1\].*NaN or infinite"):
         case.new().fit(X, y)

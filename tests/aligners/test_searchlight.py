@@ -264,7 +264,7 @@ def test_kernels_without_weights_are_refused_with_the_reason():
         ({"coordinates": LINE * np.nan}, ValueError, "must be finite"),
         ({"coordinates": [LINE, LINE]}, InputError, "2 entries for 3 subjects"),
         ({"centers": [40]}, InputError, "must be voxel numbers from 0 to 29"),
-        ({"centers": [0.5]}, TypeError, "list of voxel numbers"),
+        ({"centers": [0.5]}, InputError, "must be voxel numbers"),
         ({"reference": 3}, InputError, "must be between 0 and 2, got 3"),
         ({"min_voxels": 0}, InputError, "min_voxels of Searchlight must be >= 1"),
     ],

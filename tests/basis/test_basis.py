@@ -473,7 +473,7 @@ def test_products_are_of_no_use_to_a_kernel_of_samples(rng):
     X = rng.normal(size=(12, 9))
     products = SubjectBasis(X).products_with(X[:3])
     by_function = SubjectBasis(X, kernel=lambda a, b: a @ b.T)
-    with pytest.raises(InputError, match="needs the samples, not their inner"):
+    with pytest.raises(InputError, match="got a SampleProducts"):
         by_function.kernel_to(products)
     for name in ("linear", "quadratic", "gaussian", "sigmoid"):
         params = None if name == "linear" else {"hp": 9.0}

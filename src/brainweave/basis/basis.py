@@ -450,10 +450,13 @@ class SubjectBasis(VoxelPass):
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the centred kernel of samples, or their products, to aligning ones."""
-        if self.kernel.from_products and not isinstance(Z, SampleProducts):
-            Z = self.products_with(Z, name)
-        if isinstance(Z, SampleProducts):
-            return self._centring_of_gram.center_new(self._kernel_of_products(Z))
+        if self.kernel.from_products:
+            found = Z if isinstance(Z, SampleProducts) else self.products_with(Z, name)
+            squares = np.zeros(self.n_samples)  # only one kernel has a use for them
+            if self.kernel.name == "gaussian":
+                squares = self.products().diagonal()
+            cross = self.kernel.up_to_constant(found.cross, found.squares, squares)
+            return self._centring_of_gram.center_new(cross)
         Z = self.check_samples(Z, name)
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
@@ -468,17 +471,6 @@ class SubjectBasis(VoxelPass):
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         return self._products_with(self.check_samples(Z, name), name)
-
-    def _kernel_of_products(self, products: SampleProducts) -> Matrix:
-        if not self.kernel.from_products:
-            raise InputError(
-                f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
-                "their inner products."
-            )
-        squares = np.zeros(self.n_samples)  # only one kernel has a use for them
-        if self.kernel.name == "gaussian":
-            squares = self.products().diagonal()
-        return self.kernel.up_to_constant(products.cross, products.squares, squares)
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the coordinates of other samples of this subject."""
