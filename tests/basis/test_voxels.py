@@ -465,7 +465,7 @@ print(status("VmHWM") - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="asks Linux")
-@pytest.mark.parametrize(("n", "at_once"), [(300, 1), (800, 2)])
+@pytest.mark.parametrize(("n", "at_once"), [(800, 2)])
 def test_memory_of_a_fit_from_a_folder_is_what_the_documentation_says(
     tmp_path, rng, n, at_once
 ):
