@@ -109,7 +109,7 @@ def test_labels(study):
 def test_a_category_that_a_subject_lacks_is_told_where_labels_join(study, graph):
     X, y = study
     y = [np.where(part == 3, 2, part) if i else part for i, part in enumerate(y)]
-    with pytest.warns(LabelWarning, match=r"3 by X\[0\] only"):
+    with pytest.warns(LabelWarning, match=r"3 not by X\[1\]"):
         GDM(2, graph=graph).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # ids need not meet
@@ -168,15 +168,15 @@ def test_settings_per_subject(study):
 def test_kernels(study):
     with pytest.raises(InputError, match="must be a callable or one of 'linear'"):
         GDM(3, kernel="rbf").fit(*study)
-    with pytest.raises(InputError, match="takes only hp"):
+    with pytest.raises(InputError, match=r"Got {'gamma': 1} for 'gaussian'"):
         GDM(3, kernel="gaussian", kernel_params={"gamma": 1}).fit(*study)
-    with pytest.raises(InputError, match="takes no parameter"):
+    with pytest.raises(InputError, match="take none"):
         GDM(3, kernel_params={"hp": 1}).fit(*study)
-    with pytest.raises(InputError, match="must be a number > 0; got -1"):
+    with pytest.raises(InputError, match=r"hp .* must be > 0, got -1"):
         GDM(3, kernel="sigmoid", kernel_params={"hp": -1}).fit(*study)
-    with pytest.raises(TypeError, match="kernel_params of GDM must be a dict"):
+    with pytest.raises(TypeError, match="kernel_params of GDM must be"):
         GDM(3, kernel="gaussian", kernel_params=5000).fit(*study)
-    with pytest.raises(InputError, match=r"gave shape \(20,\) for X\[0\]"):
+    with pytest.raises(InputError, match=r"gave shape \(20,\) .* for X\[0\]"):
         GDM(3, kernel=lambda a, b: np.ones(len(a))).fit(*study)
     with pytest.raises(InputError, match="same value for all samples"):
         GDM(3, kernel=lambda a, b: np.ones((len(a), len(b)))).fit(*study)
@@ -184,13 +184,8 @@ def test_kernels(study):
 
 def test_precomputed_kernels(study):
     X, y = study
-    with pytest.raises(InputError, match="square Gram matrix"):
+    with pytest.raises(InputError, match="square, symmetric Gram matrix"):
         GDM(3, kernel="precomputed").fit(X, y)
-    with pytest.raises(InputError, match="not a symmetric Gram matrix"):
-        GDM(3, kernel="precomputed").fit([x[:, :20] @ x[:, :20].T + np.arange(len(x))
-                                          for x in X], y)  # fmt: skip
-    with pytest.raises(InputError, match="in its Gram matrix"):
-        GDM(3, kernel="precomputed").fit([x @ x.T * np.nan for x in X], y)
 
 
 def test_graphs(study):

@@ -73,7 +73,7 @@ def test_a_dict_names_its_subjects(X):
         ([np.ones(24), np.ones(24)], Y, "X[0] must be 2-D (samples x voxels)"),
         ([np.ones((24, 2, 2, 2))] * 2, Y, "images are masked by load_nifti"),
         (np.ones((24, 5)), Y, "got one array of shape (24, 5)"),
-        (pd.DataFrame(np.ones((24, 5))), Y, "got one table of shape (24, 5). Pass [X1"),
+        (pd.DataFrame(np.ones((24, 5))), Y, "got one array of shape (24, 5)"),
         ([[[1, 2], [3]], [[1, 2], [3, 4]]], None, "X[0] must be a 2-D array"),
         ({"a": "x.nii.gz", "b": "y.nii.gz"}, Y, "X['a'] is the path"),
         ({"a": np.ones((24, 3)), "b": np.ones(3)}, Y, "X['b'] must be 2-D"),
@@ -82,14 +82,18 @@ def test_a_dict_names_its_subjects(X):
             Y,
             "24 labels for 23 samples. y is one list for all",
         ),
-        ([np.eye(24)] * 2, {"a": Y, "b": Y}, "X has no ids to match it with"),
-        ({"a": np.eye(24), "b": np.eye(24)}, {"a": Y}, "no subject 'b'"),
+        ([np.eye(24)] * 2, {"a": Y, "b": Y}, "X holds arrays, which have no ids"),
+        (
+            {"a": np.eye(24), "b": np.eye(24)},
+            {"a": Y},
+            "is a dict of 'a', but X holds 'a', 'b'",
+        ),
         ([np.eye(24)] * 2, "ababab", "must hold labels, got the text"),
         ([np.eye(24)] * 2, bw.simulate_study(), "must hold labels, got a Sim"),
         (
             [pd.DataFrame({"v": np.arange(24.0), "who": ["x"] * 24})] * 2,
             Y,
-            "column 'who' holds no numbers",
+            "must hold real numbers, got object",
         ),
     ],
 )
@@ -103,7 +107,7 @@ def test_images_and_quoted_numbers_are_refused(X):
     import nibabel as nib
 
     image = nib.Nifti1Image(np.ones((2, 2, 2, 24), np.float32), np.eye(4))
-    with pytest.raises(TypeError, match="is an image"):
+    with pytest.raises(TypeError, match="is a Nifti1Image"):
         GDM(2).fit([image, image], Y)
     with pytest.raises(BrainweaveError, match="must be one of 'auto'; got '6'"):
         GDM(n_components="6").fit(X, Y)
@@ -160,7 +164,7 @@ def test_row_numbers_count_from_zero_to_the_last():
         with pytest.raises(InputError, match="row numbers from 0 to 4"):
             check_indices("samples", wrong, 5, what="row")
     for wrong in ([0.0, 1.0], ["a"], [[0, 1]], 3):
-        with pytest.raises(TypeError, match="list of row numbers"):
+        with pytest.raises(InputError, match="must be row numbers"):
             check_indices("samples", wrong, 5, what="row")
 
 

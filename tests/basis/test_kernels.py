@@ -66,7 +66,7 @@ def test_defaults_are_those_of_the_supplement():
 
 
 def test_a_callable_takes_no_parameters():
-    with pytest.raises(InputError, match=r"functools\.partial"):
+    with pytest.raises(InputError, match="take none"):
         check_kernel(np.dot, {"hp": 1})
 
 
@@ -75,11 +75,16 @@ def test_a_callable_takes_no_parameters():
     [
         ("cosine", None, InputError, "callable or one of 'linear', .* got 'cosine'"),
         (3, None, InputError, "got 3"),
-        ("linear", {"hp": 1}, InputError, r"takes no parameter; got \['hp'\]"),
-        ("gaussian", {"gamma": 1}, InputError, r"takes only hp; got \['gamma'\]"),
-        ("gaussian", 5000, TypeError, "must be a dict such as"),
+        ("linear", {"hp": 1}, InputError, "take none. Got {'hp': 1} for 'linear'"),
+        (
+            "gaussian",
+            {"gamma": 1},
+            InputError,
+            "must be {'hp': number}.* Got {'gamma': 1}",
+        ),
+        ("gaussian", 5000, TypeError, "Got 5000"),
         *(
-            ("gaussian", {"hp": hp}, InputError, "must be a number > 0")
+            ("gaussian", {"hp": hp}, (InputError, TypeError), "hp .* must be .*> 0")
             for hp in (0, -1, np.inf, np.nan, True, "5")
         ),
     ],
@@ -144,15 +149,11 @@ def test_one_weak_sample_makes_no_others_alike():
 def test_what_is_no_gram_matrix_is_refused(rng):
     gram = np.cov(rng.normal(size=(4, 9)))
     assert check_precomputed(gram, "X[1]") is gram
-    with pytest.raises(InputError, match=r"X\[1\] must be a square .* \(4, 3\)"):
-        check_precomputed(gram[:, :3], "X[1]")
-    for value in (np.nan, np.inf):
-        wrong = gram.copy()
-        wrong[2, 2] = value
-        with pytest.raises(InputError, match=r"X\[1\] has NaN or infinite values"):
+    broken = gram.copy()
+    broken[2, 2] = np.inf
+    for wrong in (gram[:, :3], gram * np.nan, broken, np.triu(gram)):
+        with pytest.raises(InputError, match=r"X\[1\] must be a square, symmetric"):
             check_precomputed(wrong, "X[1]")
-    with pytest.raises(InputError, match=r"X\[1\] is not a symmetric Gram matrix"):
-        check_precomputed(np.triu(gram), "X[1]")
 
 
 def test_a_large_hp_does_not_leave_one_dimension_in_silence():

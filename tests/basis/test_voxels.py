@@ -265,10 +265,6 @@ def test_products_and_mixtures_whatever_the_means(rng, dtype, standardize, n_lar
     mixing = rng.normal(size=(40, 3)) + 1
     found = basis.combine(mixing)
     assert_allclose(found, z.T @ mixing, atol=tol * np.abs(z.T @ mixing).max())
-    if not standardize:
-        assert_allclose(
-            basis._shift, z @ exact.mean(axis=0), atol=tol * np.abs(exact).max() * 500
-        )
 
 
 # -- data that changed after the fit ---------------------------------------------------
@@ -318,18 +314,14 @@ def test_the_error_says_which_samples_changed(X):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_change_that_a_mixture_does_not_show_is_none_of_it(X, dtype):
-    """The mixture is right, or refused: never a mixture of other samples."""
+def test_any_change_is_refused_also_of_samples_that_a_mixture_leaves_out(X, dtype):
     data = X.astype(dtype)
     basis = SubjectBasis(data)
     of_two = np.eye(40, 2)
-    first = basis.combine(of_two)
-    data[30:] *= 2  # of which it takes nothing
-    if dtype == np.float64:
-        assert_allclose(basis.combine(of_two), first, rtol=1e-12)
-    else:  # sample by sample, as of float32 a sum over samples would tell less
-        with pytest.raises(InputError, match="changed in place"):
-            basis.combine(of_two)
+    basis.combine(of_two)
+    data[30:] *= 2
+    with pytest.raises(InputError, match=r"\(10 of 40 samples, first sample 30\)"):
+        basis.combine(of_two)
     seen = 1e-6 if dtype == np.float64 else 10  # of values of a thousand
     for change in (seen, np.nan):
         data[:] = X
@@ -473,7 +465,7 @@ print(status("VmHWM") - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="asks Linux")
-@pytest.mark.parametrize(("n", "at_once"), [(300, 1), (800, 2)])
+@pytest.mark.parametrize(("n", "at_once"), [(800, 2)])
 def test_memory_of_a_fit_from_a_folder_is_what_the_documentation_says(
     tmp_path, rng, n, at_once
 ):
@@ -573,7 +565,6 @@ def test_products_with_other_samples(rng, standardize):
     a, b = ((x - X.mean(axis=0)) / basis.scale for x in (X, Z))
     assert_allclose(found.cross, b @ a.T, atol=1e-10)
     assert_allclose(found.squares, (b * b).sum(axis=1), atol=1e-10)
-    assert_allclose(found.shift, 0 if standardize else b @ X.mean(axis=0), atol=1e-10)
 
 
 def test_a_map_cleaned_in_memory_is_aligned_as_it_was_cleaned(tmp_path):
@@ -603,7 +594,7 @@ def test_a_file_replaced_before_a_fit_does_not_slip_in(tmp_path):
 
 def test_swapping_two_rows_after_the_fit_does_not_bend_the_weights():
     X, y = three_subjects()
-    for first in range(1, 40):  # whichever rows
+    for first in range(1, 40, 6):  # whichever rows
         gdm = GDM(3).fit(X, y)
         X[1][[0, first]] = X[1][[first, 0]]
         with pytest.raises(InputError, match=r"X\[1\] was changed in place"):

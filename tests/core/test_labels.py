@@ -111,28 +111,7 @@ def test_groups_that_share_no_label_are_refused():
     labels = [["a", "b"], ["b", "c"], ["x", "y"], ["y"], None]
     with pytest.raises(InputError) as error:
         check_labels_overlap(labels, ["s1", "s2", "s3", "s4", "s5"])
-    assert "s1, s2 have 'a', 'b', 'c'; s3, s4 have 'x', 'y'" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (["Face", "cat"], ["face", "cat"]),
-        (["face ", "cat"], ["face", "cat"]),
-        (["1", "cat"], [1, "cat"]),
-        ([1.0, "x"], ["1.0", "x"]),
-        (["tool_set", "x"], ["tool set", "x"]),
-    ],
-)
-def test_labels_that_look_alike_are_pointed_out(one, other):
-    with pytest.warns(LabelWarning, match="differ by case, blanks or type only"):
-        check_labels_overlap([one, other], ["s1", "s2"])
-    both = [*one, *other]
-    check_labels_overlap([both, both], ["s1", "s2"])  # all hold both: they differ
-    more = [*both, "other"]
-    with pytest.warns(LabelWarning, match="'other' not by s2") as said:
-        check_labels_overlap([more, both, more], ["s1", "s2", "s3"])
-    assert "are they one" not in str(said[0].message)
+    assert "(s1, s2: 'a', 'b', 'c'; s3, s4: 'x', 'y')" in str(error.value)
 
 
 def incomplete_study(n=4):
@@ -200,22 +179,11 @@ def _relabelled(study, who, old, new):
     )
 
 
-@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
-@pytest.mark.filterwarnings("ignore:nu=0.5 is infeasible")
-def test_a_category_spelt_in_two_ways_is_pointed_out():
-    study = _relabelled(labelled_study(), ("s0", "s1"), "face", "Face")
-    message = "'Face' and 'face' differ by case, blanks or type only"
-    with pytest.warns(LabelWarning, match=message):
-        GDM(2).fit(study)
-    with pytest.warns(LabelWarning, match=message):
-        between_subject_classification(GDM(2), study)
-
-
 def test_groups_of_subjects_without_a_common_label_are_not_aligned():
     study = labelled_study()
     for old in ("cat", "dog", "face"):
         study = _relabelled(study, ("s0", "s1"), old, old.upper())
-    message = "'s0', 's1' have 'CAT', 'DOG', 'FACE'; 's2', 's3' have"
+    message = "'s0', 's1': 'CAT', 'DOG', 'FACE'; 's2', 's3': "
     with pytest.raises(InputError, match=message):
         GDM(2).fit(study)
     with pytest.raises(InputError, match=message):
@@ -238,8 +206,8 @@ def test_samples_without_a_label_are_no_category_anywhere(missing):
 def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
     X, y = three_subjects()
     mine = [other if label == 1 else str(label) for label in y[0]]
-    with pytest.raises(InputError, match="differ by case, blanks or type only"):
+    with pytest.raises(InputError, match=r"share no label.* \(case, blanks and type"):
         GDM(3).fit(X, [mine, *y[1:]])
     some = [other if label == 1 else label for label in y[0]]
-    with pytest.warns(LabelWarning, match="differ by case, blanks or type only"):
+    with pytest.warns(LabelWarning, match=rf"{other!r} not by X\[1\]"):
         GDM(3).fit(X, [some, *y[1:]])

@@ -163,7 +163,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
     described = {k: v for k, v in container.document.items() if k not in given}
     text, rng = json.dumps(described), np.random.default_rng(2)
     # these say nothing that mapping depends on
-    free = {"offset", "lost_share", "history", "name", "hp", "energy", "standardize"}
+    free = {"lost_share", "history", "name", "hp", "energy", "standardize"}
     places = [p for p in places_of(described) if p[-1] not in free]
     values = [None, -1, 2**60, "x", [], {}, {"array": "eigenvalues_"}, [[]], 1.5, True]
     n_refused = 0

@@ -114,9 +114,8 @@ class NumpyOps:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
-        # memory for chunks and products is taken once: fresh pages cost more than sums
+        # memory for chunks is taken once: fresh pages cost more than sums
         self._chunk: Floats = np.empty(0, dtype)
-        self._product: Floats | None = None
 
     def array(self, x: Any) -> Floats:
         """Return x in the working dtype."""
@@ -126,28 +125,17 @@ class NumpyOps:
         self, chunk: Floats, mean: Floats, *, transient: bool = False
     ) -> Floats:
         """Return chunk - mean; what is transient is overwritten by the next call."""
-        return np.subtract(chunk, mean, out=self.memory_for(chunk, transient=transient))
-
-    def memory_for(
-        self, chunk: Floats, more_rows: int = 0, *, transient: bool = True
-    ) -> Floats:
-        """Return memory for a chunk; what is transient goes to the next call too."""
-        shape = len(chunk) + more_rows, chunk.shape[1]
-        size = shape[0] * shape[1]
-        if not transient or self._chunk.size < size:
-            self._chunk = np.empty(size, self.dtype)
+        if not transient:
+            return np.subtract(chunk, mean)
+        if self._chunk.size < chunk.size:
+            self._chunk = np.empty(chunk.size, self.dtype)
         order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
-        return self._chunk[:size].reshape(shape, order=order)
+        out = self._chunk[: chunk.size].reshape(chunk.shape, order=order)
+        return np.subtract(chunk, mean, out=out)
 
     def inner(self, a: Floats, b: Floats) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""
         return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
-
-    def gram(self, z: Floats) -> Floats:
-        """Return z @ z.T, by ``syrk``; the next call overwrites it."""
-        if self._product is None or len(self._product) != len(z):
-            self._product = np.empty((len(z), len(z)), self.dtype)
-        return np.matmul(z, z.T, out=self._product)
 
 
 def ops_for(X: Any) -> NumpyOps:

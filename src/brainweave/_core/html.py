@@ -9,35 +9,34 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from brainweave._core.validation import format_list
+
 MAX_ROWS = 20  # of a table; of longer ones, the middle is left out
-_COLOURS = {"good": "#2a9d62", "bad": "#d1495b", "open": "#7f7f7f"}
 
 
-def frame_html(title: Any, frame: Any, note: str = "", *, kind: str = "open") -> str:
+def frame_html(title: Any, frame: Any, note: str = "") -> str:
     """Show a data frame below a title."""
-    return _page(title, _table(frame), _note(note), kind=kind)
+    return _page(title, _table(frame), _note(note))
 
 
 def study_html(study: Any) -> str:
     """Show a study: a row per subject."""
-    many = f"{len(study)} subject{'s' if len(study) > 1 else ''}"
     total = f"{sum(s.n_samples for s in study)} samples"
     if study.categories:
         bare = sum(s.n_unlabelled for s in study)
-        labels = ", ".join(map(str, study.categories[:8]))
-        more = f" and {len(study.categories) - 8} more" * (len(study.categories) > 8)
-        total += f", {bare} without a label. Categories: {labels}{more}"
-    title = f"Study{f' {study.name}' if study.name else ''}: {many}"
+        labels = format_list(map(str, study.categories))
+        total += f", {bare} without a label. Categories: {labels}"
+    title = f"Study {study.name or ''} (subjects: {len(study)})"
     return frame_html(title, study.summary().reset_index(), f"{total}.")
 
 
 def result_html(result: Any, interval: tuple[float, float] | None) -> str:
     """Show a result: mean, interval over subjects, chance, p, and the folds."""
     p = getattr(result, "p_value", None)
-    facts: dict[str, Any] = {"mean": result.mean, "std": result.std}
+    facts = {"mean": f"{result.mean:.3f}", "std": f"{result.std:.3f}"}
     if interval is not None:
         facts["95 % interval"] = f"{interval[0]:.3f} to {interval[1]:.3f}"
-    facts["chance"] = result.chance
+    facts["chance"] = f"{result.chance:.3f}"
     if p is not None:
         facts["p"] = f"{p:.3g} (at least {result.smallest_p:.3g})"
     frame = result.to_frame()
@@ -56,22 +55,21 @@ def check_html(check: Any) -> str:
     """Show whether alignment worked, and the agreement of each feature or piece."""
     import pandas as pd
 
-    kind = {True: "good", False: "bad", None: "open"}[check.worked]
     if check.pieces is not None:
-        return frame_html(check.verdict, check.pieces.reset_index(), kind=kind)
+        return frame_html(check.verdict, check.pieces.reset_index())
     holds = np.where(check.holds, "yes", "no")
     columns = {"agreement": check.agreement_cv, "p": check.p, "holds up": holds}
     frame = pd.DataFrame(columns).rename_axis("feature").reset_index()
-    return frame_html(check.verdict, frame, kind=kind)
+    return frame_html(check.verdict, frame)
 
 
 def aligner_html(aligner: Any, diagram: str) -> str:
     """Add what was learned below scikit-learn's diagram of a fitted aligner."""
     if not hasattr(aligner, "maps_"):
         return diagram
-    voxels = sorted({m.n_voxels for m in aligner.maps_})
-    spread = f"{voxels[0]}" if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"
-    k = getattr(aligner, "n_components_", aligner.maps_[0].n_components)
+    voxels = {m.n_voxels for m in aligner.maps_}
+    spread = " to ".join(map(str, sorted({min(voxels), max(voxels)})))
+    k = aligner.maps_[0].n_components
     title = f"{len(aligner.maps_)} subjects, {spread} voxels, {k} shared features"
     known = getattr(aligner, "best_estimator_", aligner)
     told = [vars(known).get("_check"), getattr(known, "place_", None)]
@@ -90,30 +88,23 @@ def map_html(subject_map: Any) -> str:
     return _page("Map into the shared space", _facts(facts))
 
 
-def _page(title: Any, *parts: Any, kind: str = "open") -> str:
-    """Put what is below a title into one block; colours suit light and dark pages."""
+def _page(title: Any, *parts: Any) -> str:
+    """Put what is below a title into one block."""
     block = Markup(
-        '<div style="max-width:60em;overflow-x:auto"><p style="border-left:4px solid '
-        '{};padding-left:.6em"><b>{}</b></p>{}</div>'
+        '<div style="max-width:60em;overflow-x:auto"><p><b>{}</b></p>{}</div>'
     )
-    return str(block.format(_COLOURS[kind], title, Markup("").join(parts)))
+    return str(block.format(title, Markup("").join(parts)))
 
 
 def _table(frame: Any) -> Markup:
-    text = frame.to_html(
-        index=False, border=0, max_rows=MAX_ROWS, na_rep="n/a", float_format=_number
-    )
-    return Markup(text)
+    how = {"index": False, "border": 0, "max_rows": MAX_ROWS, "na_rep": "n/a"}
+    return Markup(frame.to_html(float_format="{:.3g}".format, **how))
 
 
 def _facts(facts: dict[str, Any]) -> Markup:
     import pandas as pd
 
     return _table(pd.DataFrame([facts]))
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2g}"
 
 
 def _note(text: str) -> Markup:

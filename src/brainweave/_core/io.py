@@ -67,7 +67,7 @@ def atomic_folder(
 
 
 def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
-    """Replace a folder by a new one, to which the files of others are added."""
+    """Replace a folder by a new one, into which the files of others are moved."""
     others = _files(path) - ours
     taken = sorted(others & _files(work))
     if taken:
@@ -75,17 +75,7 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
             f"{str(path / taken[0])!r} was not written by brainweave, so it is not "
             "replaced. Move it, or choose another folder."
         )
-    for name in sorted(others):  # in both folders, until the old one goes
-        source, target = path / name, work / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir() and not source.is_symlink():
-            target.mkdir()
-            continue
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except OSError:  # a file system without hard links
-            shutil.copy2(source, target, follow_symlinks=False)
-    # a process that is killed between the two renames leaves the old one beside
+    # of a process that is killed from here on, the old folder is left beside
     old = path.with_name(f"{path.name[-100:]}.replaced-{uuid.uuid4().hex[:12]}")
     path.rename(old)
     try:
@@ -93,6 +83,9 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
     except OSError:
         old.rename(path)
         raise
+    for name in others:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).rename(path / name)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -165,8 +158,6 @@ def has_changed(path: Path, stamp: Any) -> bool:
     if not isinstance(stamp, dict) or not path.is_file():
         return True
     stat = path.stat()
-    if stat.st_size != stamp.get("bytes"):
-        return True
-    if stat.st_mtime_ns == stamp.get("modified"):
+    if (stat.st_size, stat.st_mtime_ns) == (stamp.get("bytes"), stamp.get("modified")):
         return False
     return bool(file_stamp(path)["sha256"] != stamp.get("sha256"))

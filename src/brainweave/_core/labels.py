@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Codes, is_torch, to_numpy
+from brainweave._core.arrays import Codes, to_numpy
 from brainweave._core.exceptions import InputError, LabelWarning, warn_user
 from brainweave._core.validation import format_ids, format_list
 
@@ -42,33 +42,21 @@ def is_missing(value: Any) -> bool:
 def as_label_list(values: Any, name: str) -> list[Any]:
     """Return labels as a list of Python objects, with ``None`` where one is missing."""
     listed = _to_list(values, name)
-    if set(map(type, listed)) <= {int, str}:
-        # the usual case, quickly: look at each distinct text once
-        texts = {v for v in listed if type(v) is str}
-        if not any(map(is_missing, texts)):
-            return listed
-    labels: list[Any] = []
-    made_text: set[str] = set()
     for value in listed:
-        if is_missing(value):
-            labels.append(None)
-            if isinstance(value, str) and value in MISSING_MADE_TEXT:
-                made_text.add(value)
-        else:
-            labels.append(value)
-            if not isinstance(value, Hashable):
-                raise InputError(
-                    f"{name} must be a list with one label per sample, text or a "
-                    f"number each; got {type(value).__name__} {value!r}."
-                )
-    if made_text:
-        text = min(made_text)
+        if not isinstance(value, Hashable):
+            raise InputError(
+                f"{name} must be a list with one label per sample, text or a number "
+                f"each; got {type(value).__name__} {value!r}."
+            )
+    missing = {v for v in set(listed) if type(v) is not int and is_missing(v)}
+    if made_text := missing.intersection(MISSING_MADE_TEXT):
         warn_user(
-            f"{name}: {text!r} is taken as a missing label, made text by NumPy or "
-            "pandas. Use None for no label, and another name for such a category.",
+            f"{name}: {min(made_text)!r} is taken as a missing label, made text by "
+            "NumPy or pandas. Use None for no label, and another name for such a "
+            "category.",
             LabelWarning,
         )
-    return labels
+    return [None if v in missing else v for v in listed] if missing else listed
 
 
 def sort_labels(labels: Iterable[Any]) -> list[Any]:
@@ -76,10 +64,7 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
 
     Numbers come first, by value, then texts, then anything else, by type.
     """
-    distinct = set(labels)
-    if set(map(type, distinct)) == {int}:
-        return sorted(distinct)
-    present = {_to_python(v) for v in distinct if not is_missing(v)}
+    present = {_to_python(v) for v in set(labels) if not is_missing(v)}
     numbers = [v for v in present if isinstance(v, int | float)]
     texts = [v for v in present if isinstance(v, str)]
     others = present.difference(numbers, texts)
@@ -137,8 +122,20 @@ def check_labels_overlap(
     categories = {name: own for name, own in categories.items() if own}
     if refuse:
         _refuse_separate_groups(categories)
-    if warn:
-        _warn_of_lacking_categories(categories)
+    if not warn:
+        return
+    lacking = []
+    all_labels = sort_labels(set().union(*categories.values()))
+    for label in all_labels:
+        lack = [name for name, own in categories.items() if label not in own]
+        if lack:
+            lacking.append(f"{label!r} not by {format_list(lack)}")
+    if lacking:
+        warn_user(
+            f"{len(lacking)} of {len(all_labels)} categories are not held by all "
+            f"subjects: {format_list(lacking, separator='; ')}.",
+            LabelWarning,
+        )
 
 
 def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
@@ -150,12 +147,6 @@ def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
         groups.append(([*members, name], own.union(*(group[1] for group in joined))))
     if len(groups) < 2:
         return
-    groups.sort(key=lambda group: len(group[0]), reverse=True)
-    listed = "; ".join(
-        f"{format_list(members)} {'has' if len(members) == 1 else 'have'} "
-        f"{format_ids(sort_labels(labels))}"
-        for members, labels in groups[:3]
-    )
     numbers = set().union(*categories.values())
     if all(isinstance(v, float) and not v.is_integer() for v in numbers):
         raise InputError(
@@ -164,47 +155,15 @@ def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
             "GDM(graph=neighbor_graph) or feature_graph, with one row of numbers per "
             "sample, or cut them into categories."
         )
+    listed = "; ".join(
+        f"{format_list(members)}: {format_ids(sort_labels(own))}"
+        for members, own in groups[:3]
+    )
     raise InputError(
         f"The subjects fall into {len(groups)} groups that share no label, so nothing "
-        f"ties one group to another: {listed}.{_spelling_hint(categories)} Give the "
-        "same category the same label for all subjects, or align the groups apart."
+        f"ties one group to another ({listed}). Give the same category the same label "
+        "for all subjects (case, blanks and type count), or align the groups apart."
     )
-
-
-def _warn_of_lacking_categories(categories: dict[str, set[Any]]) -> None:
-    lacking = []
-    all_labels = sort_labels(set().union(*categories.values()))
-    for label in all_labels:
-        have = [name for name, own in categories.items() if label in own]
-        lack = [name for name in categories if name not in have]
-        if lack and len(have) <= len(lack):
-            lacking.append(f"{label!r} by {format_list(have)} only")
-        elif lack:
-            lacking.append(f"{label!r} not by {format_list(lack)}")
-    if lacking:
-        warn_user(
-            f"{len(lacking)} of {len(all_labels)} categories are not held by all "
-            f"subjects: {format_list(lacking, separator='; ')}."
-            f"{_spelling_hint(categories)}",
-            LabelWarning,
-        )
-
-
-def _spelling_hint(categories: dict[str, set[Any]]) -> str:
-    """Name labels that look the same and are not, if they do not occur together."""
-    spellings: dict[str, list[Any]] = {}
-    for label in sort_labels(set().union(*categories.values())):
-        alike = "".join(str(label).replace("_", " ").split()).casefold()
-        spellings.setdefault(alike, []).append(label)
-    found = [
-        " and ".join(map(repr, labels))
-        for labels in spellings.values()
-        if any(0 < len(own & set(labels)) < len(labels) for own in categories.values())
-    ]
-    if not found:
-        return ""
-    listed = format_list(found, separator="; ")
-    return f" {listed} differ by case, blanks or type only: are they the same?"
 
 
 def _to_list(values: Any, name: str) -> list[Any]:
@@ -215,20 +174,15 @@ def _to_list(values: Any, name: str) -> list[Any]:
     if isinstance(values, list | tuple | range):
         # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
         return [_to_python(v) for v in values]
-    if is_torch(values):
-        values = to_numpy(values)
     masked = isinstance(values, np.ma.MaskedArray)
-    array = values if masked else np.asarray(values)
+    array = values if masked else to_numpy(values)
     if array.ndim != 1:
         raise InputError(
             f"{name} must be a list with one label per sample; got shape {array.shape}."
         )
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]").astype(object)
-    listed = array.tolist()
-    if array.dtype.kind in "iuU" and not masked:
-        return listed
-    return [_to_python(v) for v in listed]  # masked entries become None
+    return [_to_python(v) for v in array.tolist()]  # masked entries become None
 
 
 def _to_python(value: Any) -> Any:

@@ -24,9 +24,7 @@ def shown_progress(
         from rich.progress import Progress as Bar
 
         # a notebook gets the text of a terminal: rich's own bar there needs ipywidgets
-        console = Console(stderr=True)
-        if console.is_jupyter:
-            console = Console(stderr=True, force_jupyter=False)
+        console = Console(stderr=True, force_jupyter=False)
         with Bar(console=console, transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda text=what: bar.update(task, advance=1, description=text)

@@ -28,24 +28,17 @@ def find_subjects(
     `ids` are those of the fitted subjects in order, if they are known.
     """
     positions = []
-    choices: Sequence[Any]
     for key in check_list_option("subjects", subjects, owner=owner):
-        remedy = "A new one joins by fit_new_subject"
         if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
         if not isinstance(key, str):
-            key = int(key)
-            refuse_ambiguous_number(key, ids or (), owner=f"This {owner}")
-            choices, fitted = range(n_subjects), f"subjects 0 to {n_subjects - 1}"
-        elif ids is None:
-            choices, fitted = (), "arrays, which have no ids"
-            remedy = "Name subjects by position, or fit on a Study"
-        else:
-            choices, fitted = ids, format_ids(ids)
+            refuse_ambiguous_number(int(key), ids or (), owner=f"This {owner}")
+        choices: Any = (ids or ()) if isinstance(key, str) else range(n_subjects)
         if key not in choices:
+            known = "arrays, which have no ids" if ids is None else format_ids(ids)
             raise InputError(
-                f"Unknown subject {key!r}: this {owner} was fitted on {fitted}. "
-                f"{remedy}."
+                f"Unknown subject {key!r}: this {owner} was fitted on subjects 0 to "
+                f"{n_subjects - 1} ({known}). A new one joins by fit_new_subject."
             )
         positions.append(choices.index(key))
     return positions

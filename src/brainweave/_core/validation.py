@@ -17,29 +17,24 @@ def check_int(
     name: str, value: Any, *, minimum: int, maximum: float = np.inf, owner: str
 ) -> int:
     """Return value as an int within limits."""
-    wanted = f">= {minimum}"
-    if maximum < np.inf:
-        wanted = f"between {minimum} and {maximum}"
+    limits = f"between {minimum} and {maximum}" if maximum < np.inf else f">= {minimum}"
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(
-            f"{name} of {owner} must be an integer {wanted}, got {value!r}."
+            f"{name} of {owner} must be an integer {limits}, got {value!r}."
         )
     if not minimum <= int(value) <= maximum:
-        message = f"{name} of {owner} must be {wanted}, got {value}."
+        message = f"{name} of {owner} must be {limits}, got {value}."
         raise InputError(message, parameter=name)
     return int(value)
 
 
 def check_n_jobs(value: Any) -> int | None:
     """Return n_jobs; None and negative numbers mean one job per core."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
-        raise InputError(
-            f"n_jobs must be an integer other than 0, or None; got {value!r}.",
-            parameter="n_jobs",
-        )
-    return int(value)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if value is not None and not (whole and value):
+        message = f"n_jobs must be an integer other than 0, or None; got {value!r}."
+        raise InputError(message, parameter="n_jobs")
+    return None if value is None else int(value)
 
 
 def check_number(
@@ -47,19 +42,15 @@ def check_number(
 ) -> float:
     """Return value as a float in an interval, which is written as in "(0, 1]"."""
     low, high = (float(end) for end in interval[1:-1].split(","))
-    open_below, open_above = interval.startswith("("), interval.endswith(")")
     wanted = f"in {interval}"
-    if high == float("inf"):
-        wanted = f"{'>' if open_below else '>='} {low:g}"
-    elif open_below and open_above:
-        wanted = f"between {low:g} and {high:g}"
+    if high == np.inf:
+        wanted = f"{'>' if interval[0] == '(' else '>='} {low:g}"
     if isinstance(value, bool) or not isinstance(value, Real):
         message = f"{name} of {owner} must be a number {wanted}, got {value!r}. {hint}"
         raise TypeError(message.rstrip())
     number = float(value)
-    high_enough = number > low if open_below else number >= low
-    low_enough = number < high if open_above else number <= high
-    if not (high_enough and low_enough):
+    ends = [low] * (interval[0] == "[") + [high] * (interval[-1] == "]")
+    if not (low < number < high or number in ends):
         message = f"{name} of {owner} must be {wanted}, got {value}. {hint}"
         raise InputError(message.rstrip(), parameter=name)
     return number
@@ -74,13 +65,9 @@ def check_fraction(name: str, value: Any, *, owner: str, hint: str = "") -> floa
 def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
     """Return values as an array of indices below n; `what` they count is for errors."""
     numbers = np.asarray(values)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise TypeError(f"{name} must be a list of {what} numbers.")
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
-        raise InputError(
-            f"{name} must be {what} numbers from 0 to {n - 1}; got {numbers.min()} to "
-            f"{numbers.max()}."
-        )
+    inside = numbers.dtype.kind in "iu" and ((numbers >= 0) & (numbers < n)).all()
+    if numbers.ndim != 1 or (numbers.size and not inside):
+        raise InputError(f"{name} must be {what} numbers from 0 to {n - 1}.")
     return numbers.astype(np.intp)
 
 
@@ -113,51 +100,43 @@ def check_numbers(X: Any, name: str) -> None:
         raise TypeError(
             f"{name} is sparse; samples x voxels must be dense. Pass X.toarray()."
         )
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+    if np.ma.is_masked(X):
         raise InputError(
             f"{name} is a masked array with {int(np.ma.getmaskarray(X).sum())} masked "
             "values. Drop these voxels or samples, or fill them: X.filled(...)."
         )
-    dtype = getattr(X, "dtype", None)
     texts = isinstance(X, list | tuple) and X and isinstance(X[0], str)
-    if texts or getattr(dtype, "kind", "") == "U":
+    dtype = "text" if texts else getattr(X, "dtype", np.dtype(float))
+    kind = "c" if "complex" in str(dtype) else getattr(dtype, "kind", "U" * bool(texts))
+    if kind not in ("", *"fiub"):
+        swapped = " Samples come first, labels second: are X and y swapped?"
         raise TypeError(
-            f"{name} must hold real numbers, got text. Samples come first and labels "
-            "second: are X and y swapped?"
+            f"{name} must hold real numbers, got {dtype}.{swapped * (kind == 'U')}"
         )
-    kind = "c" if "complex" in str(dtype) else getattr(dtype, "kind", "f")
-    if kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}.")
 
 
 def refuse_files(X: Any, name: str) -> None:
-    """Refuse paths, images and maskers, with the call that turns them into samples."""
-    if hasattr(X, "fit_new_subject"):
-        raise TypeError(
-            f"{name} is the aligner {type(X).__name__}, not samples. Are the arguments "
-            "swapped?"
-        )
-    got = ""
+    """Refuse paths, images, maskers and aligners; name what turns them into samples."""
+    got = f"a {type(X).__name__}"
     if isinstance(X, (str, PathLike)):
         got = f"the path {str(X)!r}"
-    elif hasattr(X, "dataobj") and hasattr(X, "affine"):
-        got = f"an image ({type(X).__name__})"
-    elif hasattr(X, "mask_img_") or hasattr(X, "inverse_transform"):
-        got = f"a {type(X).__name__}"
-    if got:
-        raise TypeError(
-            f"{name} is {got}, not samples. Use brainweave.load_nifti({{'01': image}}, "
-            "mask=...) for images, brainweave.Study.open for study folders."
-        )
+    elif hasattr(X, "fit_new_subject"):
+        got = f"the aligner {type(X).__name__}"
+    elif not hasattr(X, "dataobj") and not hasattr(X, "inverse_transform"):
+        return
+    raise TypeError(
+        f"{name} is {got}, not samples. Use brainweave.load_nifti({{'01': image}}, "
+        "mask=...) for images, brainweave.Study.open for study folders."
+    )
 
 
 def refuse_other_shapes(X: Any, name: str) -> None:
     """Refuse what is not samples x voxels."""
     if len(X.shape) != 2:
-        labels = "labels are y, the second argument; " if len(X.shape) == 1 else ""
         raise InputError(
             f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
-            f"voxel is X.reshape(-1, 1); {labels}images are masked by load_nifti."
+            "voxel is X.reshape(-1, 1); labels are y, the second argument; images are "
+            "masked by load_nifti."
         )
 
 
@@ -198,8 +177,7 @@ def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any
     """Return samples of a subject as a 2-D array that has as many voxels as its map."""
     if callable(getattr(Z, "data", None)):  # a Subject
         Z = Z.data()
-    if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-        Z = as_samples(Z, name)
+    Z = as_samples(Z)
     check_numbers(Z, name)
     shape = tuple(getattr(Z, "shape", ()))
     if len(shape) != 2 or shape[1] != n_voxels:
@@ -220,7 +198,7 @@ class NamedSamples:
     labels = space = None
 
     def __init__(self, id: str, samples: Any) -> None:
-        samples = as_samples(samples, f"X[{id!r}]")
+        samples = as_samples(samples)
         self.n_samples, self.n_voxels = check_2d(samples, f"X[{id!r}]")
         self.id, self._samples = id, samples
 
@@ -229,15 +207,9 @@ class NamedSamples:
         return self._samples
 
 
-def as_samples(X: Any, name: str) -> Any:
+def as_samples(X: Any) -> Any:
     """Return a DataFrame or a list of rows as an array; anything else as it is."""
     if _is_table(X):
-        texts = [c for c in X.columns if getattr(X[c].dtype, "kind", "O") not in "fiub"]
-        if texts:
-            raise TypeError(
-                f"{name} is a table whose column {texts[0]!r} holds no numbers. Keep "
-                "the columns that are voxels."
-            )
         return X.to_numpy()
     if isinstance(X, (list, tuple)):
         with suppress(TypeError, ValueError):  # what is ragged is refused later
@@ -257,22 +229,17 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     """
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]
-    path = isinstance(X, (str, bytes, PathLike))
-    refuse_files(str(X) if path else X, "What is given as X")
+    refuse_files(X, "What is given as X")
     if getattr(X, "ndim", 0) == 3 and hasattr(X, "dtype"):
         X = list(X)
-    got = ""
-    if hasattr(X, "shape"):
-        what = "table" if _is_table(X) else "array"
-        got = f"one {what} of shape {tuple(X.shape)}. Pass [X1, X2, ...]"
-    elif not hasattr(X, "__iter__") and not hasattr(X, "__getitem__"):
-        got = type(X).__name__
-    if got:
+    if hasattr(X, "shape") or not (hasattr(X, "__iter__") or hasattr(X, "__getitem__")):
+        shaped = hasattr(X, "shape")
+        got = f"one array of shape {tuple(X.shape)}" if shaped else type(X).__name__
         raise TypeError(
-            f"{owner} takes a list with one array (samples x voxels) per subject; got "
-            f"{got}."
+            f"{owner} takes a list with one array (samples x voxels) per subject, "
+            f"[X1, X2, ...]; got {got}."
         )
-    subjects = [as_samples(s, f"X[{i}]") for i, s in enumerate(X)]
+    subjects = [as_samples(s) for s in X]
     if len(subjects) < minimum:
         raise InputError(
             f"{owner} needs at least {minimum} subject(s); got {len(subjects)}."
@@ -298,7 +265,15 @@ def labels_per_subject(
     if y is None:
         return None
     if isinstance(y, Mapping):
-        y = _labels_by_id(y, ids_of(subjects, owner=owner), owner=owner)
+        given = {str(id): own for id, own in y.items()}
+        ids = ids_of(subjects, owner=owner)
+        if ids is None or not given.keys() >= set(ids):
+            held = "arrays, which have no ids" if ids is None else format_ids(ids)
+            raise InputError(
+                f"y of {owner} is a dict of {format_ids(given)}, but X holds {held}. "
+                "Give X as a dict or a Study, and labels for every subject."
+            )
+        y = [given[id] for id in ids]
     whole = _is_table(y) or hasattr(y, "subjects") or not hasattr(y, "__iter__")
     if whole or isinstance(y, (str, bytes)):
         got = f"the text {y!r}" if isinstance(y, str) else f"a {type(y).__name__}"
@@ -311,13 +286,12 @@ def labels_per_subject(
     if len(entries) != len(subjects):
         raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
     for i, (subject, labels) in enumerate(zip(subjects, entries, strict=True)):
-        if hasattr(subject, "n_samples"):
-            n, n_voxels = subject.n_samples, getattr(subject, "n_voxels", 0)
-        else:
-            n, n_voxels = check_2d(subject, f"X[{i}]")
+        known = hasattr(subject, "n_samples")
+        n = subject.n_samples if known else check_2d(subject, f"X[{i}]")[0]
         if labels is None:
             entries[i] = np.full(n, None)
         elif len(labels) != n:
+            n_voxels = getattr(subject, "n_voxels", 0) if known else subject.shape[1]
             remedy = ask_if_turned(n, n_voxels, len(labels))
             if for_all:
                 remedy = " y is one list for all: pass [y1, y2, ...]."
@@ -325,25 +299,6 @@ def labels_per_subject(
                 f"y[{i}] has {len(labels)} labels for {n} samples.{remedy}"
             )
     return entries
-
-
-def _labels_by_id(
-    y: Mapping[Any, Any], ids: Sequence[str] | None, *, owner: str
-) -> list[Any]:
-    """Return the labels of a dict of subjects in the order of ids."""
-    if ids is None:
-        raise TypeError(
-            f"y of {owner} is a dict of subjects, but X has no ids to match it with. "
-            "Pass X as a dict or a Study, too."
-        )
-    given = {str(id): labels for id, labels in y.items()}
-    absent = [id for id in ids if id not in given]
-    if absent:
-        raise InputError(
-            f"y of {owner} has no subject {format_ids(absent)}; it has "
-            f"{format_ids(given)}."
-        )
-    return [given[id] for id in ids]
 
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:

@@ -7,6 +7,7 @@ large study first.
 import logging
 import mmap
 import os
+import re
 import time
 import warnings
 from collections import deque
@@ -17,7 +18,7 @@ from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from pickle import Pickler, PicklingError, loads
+from pickle import HIGHEST_PROTOCOL, loads
 from threading import local
 from typing import Any, TypeVar
 
@@ -132,14 +133,16 @@ def _answers(
     function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
 ) -> Generator[Any]:
     """Yield the result and the error of each call."""
-    sent = (_Call(function, call) for call in calls)
-    client = getattr(get_active_backend(prefer="threads")[0], "client", None)
-    if client is not None:
-        yield from _on_dask(client, sent)
+    backend = get_active_backend(prefer="threads")[0]
+    if getattr(backend, "client", None) is not None:
+        yield from _on_dask(backend.client, function, calls)
         return
+    if not getattr(backend, "supports_sharedmem", False):
+        # joblib passes mapped files on by name, which may lack what this process holds
+        calls = (tuple(map(as_sendable, call)) for call in calls)
     try:
         yield from Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-            delayed(call)() for call in sent
+            delayed(_call)(function, call) for call in calls
         )
     except BrokenExecutor:
         raise StudyError(
@@ -148,14 +151,24 @@ def _answers(
         ) from None
 
 
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Return a result and an error: one raised there would look like the cluster's."""
+    try:
+        return function(*arguments), None
+    except Exception as error:
+        return None, error
+
+
 def _result_of(answer: Any) -> Any:
     result, error = answer
     if error is not None:
         raise error
-    return result.open()
+    return result
 
 
-def _on_dask(client: Any, calls: Iterable[Any]) -> Generator[Any]:
+def _on_dask(
+    client: Any, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]
+) -> Generator[Any]:
     """Submit whole calls to Dask; one whose worker dies is done again by another.
 
     joblib scatters large arguments over the workers instead, which are lost with them.
@@ -165,15 +178,20 @@ def _on_dask(client: Any, calls: Iterable[Any]) -> Generator[Any]:
     try:
         for call in calls:
             with explain_lost_cluster(client):
-                waiting.append(client.submit(call, pure=False))
+                sent = close((function, call))
+                waiting.append(client.submit(_call_closed, sent, pure=False))
             if len(waiting) >= most:
-                yield _wait_for(client, waiting.popleft())
+                yield loads(_wait_for(client, waiting.popleft()))
         while waiting:
-            yield _wait_for(client, waiting.popleft())
+            yield loads(_wait_for(client, waiting.popleft()))
     finally:
         if waiting:  # one failed, or nobody wants the rest
             with suppress(Exception):
                 client.cancel(list(waiting))
+
+
+def _call_closed(closed: bytes) -> bytes:
+    return close(_call(*loads(closed)))
 
 
 def _wait_for(client: Any, future: Any) -> Any:
@@ -262,76 +280,26 @@ class WarningCollector:
             self._thread.caught = None
 
 
-class LocalCallback:
-    """A function that is called in this process alone: pickled, it does nothing."""
+def close(value: Any) -> bytes:
+    """Pickle what goes to another machine: mapped files by name, not their voxels.
 
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> None:
-        """Call the function, unless this is a copy in another process."""
-        if self._function is not None:
-            self._function(*arguments)
-
-    def __reduce__(self) -> Any:
-        return LocalCallback, ()
-
-
-class Payload:
-    """What goes to another process: mapped files by name, not their voxels.
-
-    It stays closed until :meth:`open`: a scheduler that unpickles what it passes on
-    opens no file, and passes on no voxels.
+    A scheduler that passes it on opens no file, and holds no voxels.
     """
-
-    def __init__(self, value: Any) -> None:
-        self._value, self._closed = value, b""
-
-    def open(self) -> Any:
-        """Return the value; itself, where it never left the process."""
-        return loads(self._closed) if self._closed else self._value
-
-    def __getstate__(self) -> dict[str, Any]:
-        in_memory = type(self._value) is np.ndarray and backing_map(self._value) is None
-        if self._closed or in_memory:  # joblib shares large arrays between processes
-            return vars(self)
-        closed = BytesIO()
-        try:
-            _MapPickler(closed).dump(as_sendable(self._value))
-        except (PicklingError, AttributeError, TypeError):
-            return vars(self)  # a local function, which joblib and Dask can send
-        return {"_value": None, "_closed": closed.getvalue()}
+    closed, base = BytesIO(), import_module("cloudpickle").Pickler  # comes with Dask
+    table = {**base.dispatch_table, np.ndarray: _name_map, np.memmap: _name_map}
+    type("Closer", (base,), {"dispatch_table": table})(closed).dump(value)
+    return closed.getvalue()
 
 
-class _Call:
-    """A call that another process may make; it returns a result and an error.
-
-    An error that is raised there would look like one of the cluster's.
-    """
-
-    def __init__(self, function: Callable[..., Any], arguments: Iterable[Any]) -> None:
-        self._function = function
-        self._arguments = [Payload(value) for value in arguments]
-
-    def __call__(self) -> tuple[Payload | None, Exception | None]:
-        try:
-            return Payload(self._function(*(a.open() for a in self._arguments))), None
-        except Exception as error:
-            return None, error
-
-
-class _MapPickler(Pickler):
-    """Pickles a mapped array as the name of its file and the place in it."""
-
-    def reducer_override(self, X: Any) -> Any:
-        """Return how to make X again; what is not mapped goes the usual way."""
-        mapped = backing_map(X)
-        if mapped is None:
-            return NotImplemented
-        start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
-        address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
-        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
-        return _map_again, (os.path.realpath(mapped.filename), layout)
+def _name_map(X: Any) -> Any:
+    """Return how to make an array again: of a mapped one, its file and the place."""
+    mapped = backing_map(X)
+    if mapped is None or mapped.mode != "r":  # memory may hold what the file lacks
+        return X.__reduce_ex__(HIGHEST_PROTOCOL)
+    start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+    layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
+    return _map_again, (os.path.realpath(mapped.filename), layout)
 
 
 def _map_again(path: str, layout: Any) -> NDArray[Any]:
@@ -363,24 +331,16 @@ def dask_client(
         raise _dask_error(
             "Dask is not installed: pip install 'brainweave[cluster]'."
         ) from None
-    kind, _, number = scheduler.partition(":")
     cluster: Any = nullcontext()
     where: dict[str, Any] = {"address": scheduler}
-    if kind == "local":
-        if number and not (number.isdigit() and int(number)):
-            raise _dask_error(f"local:N takes a number of workers; got {scheduler!r}.")
+    if local := re.fullmatch(r"local(?::([1-9]\d*))?", scheduler):
         cluster = where["address"] = distributed.LocalCluster(
-            n_workers=int(number) if number else None,
+            n_workers=int(local[1]) if local[1] else None,
             threads_per_worker=1,
             dashboard_address=None,
         )
     elif Path(scheduler).is_file():
         where = {"scheduler_file": scheduler}
-    elif ":" not in scheduler:
-        raise _dask_error(
-            "Give the address of a scheduler, such as tcp://host:8786, its scheduler "
-            f"file, or local; there is no file {scheduler!r}."
-        )
     # tasks of a dead worker are done again and other errors are raised: no logs
     for name in ("asyncio", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
@@ -391,8 +351,8 @@ def dask_client(
         except Exception as error:  # a file may hold anything
             raise _dask_error(
                 f"No Dask scheduler answers at {scheduler!r} within "
-                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Start one "
-                "with `dask scheduler`, which prints its address."
+                f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Give the address or "
+                "the scheduler file of one that `dask scheduler` started, or local:N."
             ) from None
         try:
             if note is not None and not client.scheduler_info()["workers"]:

@@ -72,7 +72,8 @@ class SubjectBasis(VoxelPass):
         the smallest number of components that reaches it, and those as large as the
         last of them.
     standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance. Constant voxels are left out.
+        Give every voxel zero mean and unit variance; else zero mean only. Constant
+        voxels are left out.
         "reliability" scales voxels by how reliably they answer to the groups; see
         :mod:`brainweave.basis.reliability`.
     groups : array-like of int, optional
@@ -170,7 +171,7 @@ class SubjectBasis(VoxelPass):
             self._products, self._data = gram, None
             return
         narrow = self.uses_covariance
-        read, self._shift, self._offset = self._read_voxels(narrow=narrow)
+        read = self._read_voxels(narrow=narrow)
         if narrow:
             self._narrow = read
         elif is_torch(read):
@@ -238,7 +239,7 @@ class SubjectBasis(VoxelPass):
                 self._products = np.asarray(self._narrow @ self._narrow.T)
             else:  # given up to free memory, and needed after all
                 known = self.signatures
-                self._products = to_numpy(self._read_voxels(narrow=False)[0])
+                self._products = to_numpy(self._read_voxels(narrow=False))
                 found, self.signatures = self.signatures, known
                 self._refuse_changed(found)
         return self._products
@@ -249,8 +250,8 @@ class SubjectBasis(VoxelPass):
                 dense = self._dense(self._data)
                 gram = self.kernel.call(dense, dense, self.name)
             elif self.kernel.from_products:
-                products = self._with_means(self.products(), self._shift, self._shift)
-                squares = self.products().diagonal()  # for distances, without means
+                products = self.products()
+                squares = products.diagonal()
                 with np.errstate(over="ignore", invalid="ignore"):
                     gram = self.kernel.up_to_constant(products, squares, squares)
             else:
@@ -261,12 +262,6 @@ class SubjectBasis(VoxelPass):
             self._centred = center_gram(gram, overwrite=own)
             self._centring = self._centred[1]
         return self._centred
-
-    def _with_means(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
-        """Undo the centring of voxels for kernels that see samples as they are."""
-        if self.standardize or self.kernel.name in ("linear", "gaussian"):
-            return products
-        return products + shift_a[:, None] + shift_b[None, :] + self._offset
 
     @property
     def _centring_of_gram(self) -> Centring:
@@ -401,17 +396,10 @@ class SubjectBasis(VoxelPass):
         return np.asarray(self.vectors @ (self.vectors.T @ mixing))
 
     def in_places(self, matrix: Any) -> Matrix:
-        """Return the centred samples in places: means over the voxels of each.
+        """Return the centred samples in places, (n_samples, n_places).
 
-        Parameters
-        ----------
-        matrix : sparse array of shape (n_voxels, n_places), or None
-            None: every voxel is a place.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_places)
-            Zeros in places without a voxel.
+        They are means over the voxels of each place, by a sparse (n_voxels, n_places)
+        matrix, and zeros where there is none; None: every voxel is a place.
         """
         if matrix is None:
             if self._narrow is not None:
@@ -462,10 +450,13 @@ class SubjectBasis(VoxelPass):
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the centred kernel of samples, or their products, to aligning ones."""
-        if self.kernel.from_products and not isinstance(Z, SampleProducts):
-            Z = self.products_with(Z, name)
-        if isinstance(Z, SampleProducts):
-            return self._centring_of_gram.center_new(self._kernel_of_products(Z))
+        if self.kernel.from_products:
+            found = Z if isinstance(Z, SampleProducts) else self.products_with(Z, name)
+            squares = np.zeros(self.n_samples)  # only one kernel has a use for them
+            if self.kernel.name == "gaussian":
+                squares = self.products().diagonal()
+            cross = self.kernel.up_to_constant(found.cross, found.squares, squares)
+            return self._centring_of_gram.center_new(cross)
         Z = self.check_samples(Z, name)
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
@@ -480,18 +471,6 @@ class SubjectBasis(VoxelPass):
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         return self._products_with(self.check_samples(Z, name), name)
-
-    def _kernel_of_products(self, products: SampleProducts) -> Matrix:
-        if not self.kernel.from_products:
-            raise InputError(
-                f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
-                "their inner products."
-            )
-        squares = np.zeros(self.n_samples)  # only one kernel has a use for them
-        if self.kernel.name == "gaussian":
-            squares = self.products().diagonal()
-        cross = self._with_means(products.cross, products.shift, self._shift)
-        return self.kernel.up_to_constant(cross, products.squares, squares)
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the coordinates of other samples of this subject."""

@@ -190,13 +190,11 @@ def device_for(X: Any, device: Any = None) -> Device | None:
         device = X.device
     try:
         found = Device(device)
-    except ImportError as error:
+    except (ImportError, RuntimeError, TypeError) as error:
         raise InputError(
-            f"device={device!r} needs torch, which is not installed: "
-            "pip install 'brainweave[gpu]'."
+            f"device={device!r} cannot be used: {error}. Torch comes with pip install "
+            "'brainweave[gpu]'."
         ) from error
-    except (RuntimeError, TypeError) as error:
-        raise InputError(f"torch knows no device {device!r}: {error}") from error
     if found.on_gpu and not found.torch.cuda.is_available():
         raise InputError(
             f"device={device!r}: torch finds no GPU here. Leave device out to work on "

@@ -15,13 +15,13 @@ callable     ``f(A, B)`` on standardised samples
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_number
 
 KernelFunction = Callable[[Any, Any], Any]
 
@@ -64,18 +64,15 @@ class Kernel:
         """Call the user's function on samples and check what comes back."""
         function: Any = self.function
         values = np.asarray(function(a, b), dtype=np.float64)
-        wrong = ""
-        if values.shape != (len(a), len(b)):
-            wrong = f"shape {values.shape} for {name}; expected {(len(a), len(b))}"
+        shape, wrong = (len(a), len(b)), ""
+        if values.shape != shape:
+            wrong = f"shape {values.shape} in place of {shape}"
         elif not np.isfinite(values).all():
-            wrong = f"NaN or infinite values for {name}. Check its parameters"
+            wrong = "NaN or infinite values"
         elif a is b and not is_symmetric(values):
-            wrong = (
-                f"a matrix for {name} that is not symmetric: f(A, B) must compare the "
-                "rows of A with those of B"
-            )
+            wrong = "a matrix of samples with themselves that is not symmetric"
         if wrong:
-            raise InputError(f"The kernel callable gave {wrong}.")
+            raise InputError(f"The kernel callable gave {wrong} for {name}.")
         return values
 
     def check_gram(self, gram: Matrix, name: str) -> None:
@@ -103,37 +100,27 @@ def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kern
     """Return a checked Kernel from a name or callable and its parameters."""
     if isinstance(kernel, Kernel):
         return kernel
-    params = {} if params is None else params
-    if not isinstance(params, Mapping):
-        raise TypeError(
-            f"kernel_params of {owner} must be a dict such as {{'hp': 5000}}, or one "
-            f"per subject; got {params!r}."
-        )
-    unknown = set(params) - {"hp"}
-    if callable(kernel):
-        if params:
-            raise InputError(
-                f"kernel_params of {owner} belong to named kernels; bind those of a "
-                "callable with functools.partial."
-            )
-        return Kernel("callable", function=kernel)
-    if not isinstance(kernel, str) or kernel not in NAMES:
+    named = isinstance(kernel, str) and kernel in NAMES
+    if not named and not callable(kernel):
         raise InputError(
             f"kernel of {owner} must be a callable or one of "
             f"{', '.join(map(repr, NAMES))}; got {kernel!r}."
         )
-    if unknown or (params and kernel not in DEFAULT_HP):
-        raise InputError(
-            f"kernel {kernel!r} of {owner} takes "
-            f"{'only hp' if kernel in DEFAULT_HP else 'no parameter'}; "
-            f"got {sorted(params)}."
+    params = {} if params is None else params
+    allowed = {"hp"} if named and kernel in DEFAULT_HP else set()
+    if not isinstance(params, Mapping) or not set(params) <= allowed:
+        error = InputError if isinstance(params, Mapping) else TypeError
+        raise error(
+            f"kernel_params of {owner} must be {{'hp': number}}, or a list of such; "
+            f"kernels other than {', '.join(DEFAULT_HP)} take none. Got {params!r} for "
+            f"{kernel!r}."
         )
+    if not named:
+        return Kernel("callable", function=kernel)
     hp = params.get("hp", DEFAULT_HP.get(kernel))
-    if hp is not None and (
-        isinstance(hp, bool) or not isinstance(hp, Real) or not 0 < float(hp) < np.inf
-    ):
-        raise InputError(f"hp of kernel {kernel!r} must be a number > 0; got {hp!r}.")
-    return Kernel(kernel, None if hp is None else float(hp))
+    if hp is not None:
+        hp = check_number(f"hp of the {kernel} kernel", hp, "(0, inf)", owner=owner)
+    return Kernel(kernel, hp)
 
 
 @dataclass(frozen=True)
@@ -161,15 +148,12 @@ def center_gram(gram: Matrix, *, overwrite: bool = False) -> tuple[Matrix, Centr
 
 def check_precomputed(gram: Matrix, name: str) -> Matrix:
     """Refuse what is no Gram matrix of samples."""
-    if gram.shape[0] != gram.shape[1]:
+    finite = np.isfinite(gram).all()
+    if gram.shape[0] != gram.shape[1] or not finite or not is_symmetric(gram):
         raise InputError(
-            f"{name} must be a square Gram matrix for kernel='precomputed'; got shape "
-            f"{gram.shape}."
+            f"{name} must be a square, symmetric Gram matrix without NaN for "
+            f"kernel='precomputed'; got shape {gram.shape}."
         )
-    if not np.isfinite(gram).all():
-        raise InputError(f"{name} has NaN or infinite values in its Gram matrix.")
-    if not is_symmetric(gram):
-        raise InputError(f"{name} is not a symmetric Gram matrix.")
     return gram
 
 

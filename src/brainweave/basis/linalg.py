@@ -1,8 +1,8 @@
 r"""Solve symmetric eigenproblems of the form *block diagonal minus low rank*.
 
 In the eigenbasis of the blocks the matrix is ``diag(mu) - U diag(j) U.T``. It is never
-formed: a block iteration solves the problem. Its result is used only if Sylvester's law
-of inertia confirms that no eigenvalue was missed.
+formed: a block iteration solves the problem. Its result is used only if a second one
+finds no smaller eigenvalue.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from brainweave._core.exceptions import SolverError
 
 Eigenpairs = tuple[Matrix, Matrix]
 Operator = Callable[[Matrix], Matrix]
+Inverse = tuple[float, Operator]  # a shift, and the inverse at that shift
 
 TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
 CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
@@ -39,15 +40,17 @@ def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     return values[:k], vectors[:, :k]
 
 
-def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
+def smallest_of_operator(
+    multiply: Operator, size: int, k: int, *, inverse: Inverse | None = None
+) -> Eigenpairs:
     """Return the k smallest eigenpairs of a symmetric operator.
 
     A block iteration finds them. If a second one, from another fixed start, finds a
     smaller eigenvalue, or one of them does not converge, the matrix is formed.
     """
     if size > max(DENSE_LIMIT // 4, 4 * k):
-        found = block_iteration(multiply, size, k)
-        if found is not None and _nothing_below(multiply, *found):
+        found = block_iteration(multiply, size, k, inverse=inverse)
+        if found is not None and _nothing_below(multiply, *found, inverse):
             return found
     if size > LARGEST_DENSE:
         raise SolverError(
@@ -59,15 +62,17 @@ def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
     return smallest_eigenpairs((matrix + matrix.T) / 2, k)
 
 
-def _nothing_below(multiply: Operator, values: Matrix, vectors: Matrix) -> bool:
+def _nothing_below(
+    multiply: Operator, values: Matrix, vectors: Matrix, inverse: Inverse | None
+) -> bool:
     """Return whether another iteration finds no smaller eigenvalue than the last."""
     lift = (values[-1] - values)[:, None]
 
     def lifted(x: Matrix) -> Matrix:
-        # move what was found up to the last value: anything smaller was missed
+        # what was found is moved up to the last value: anything smaller was missed
         return multiply(x) + vectors @ (lift * (vectors.T @ x))
 
-    again = block_iteration(lifted, len(vectors), 1, seed=1)
+    again = block_iteration(lifted, len(vectors), 1, inverse=inverse, seed=1)
     if again is None:
         return False
     scale = max(np.abs(values).max(), np.sqrt((multiply(vectors) ** 2).sum(0)).max())
@@ -79,7 +84,7 @@ def block_iteration(
     size: int,
     k: int,
     *,
-    inverse: tuple[float, Operator] | None = None,
+    inverse: Inverse | None = None,
     seed: int = 0,
 ) -> Eigenpairs | None:
     """Search the k smallest eigenpairs in a growing space (Davidson's block method).
@@ -138,28 +143,20 @@ def smallest_of_constant_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
 
-    With U = Q R by Householder reflections, it is ``level * I - R J R.T`` in the first
-    columns of Q. If U is wide and all signs are positive, ``U.T @ U`` solves it.
+    With U = Q R, it is ``level * I - R J R.T`` in the columns of Q; other directions
+    have the level. If U is wide and all signs are positive, ``U.T @ U`` solves it.
     """
     size = len(U)
     if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
         found = _largest_of_outer_product(U, k)
         if found is not None:
             return level - found[0], found[1]
-    (packed, tau), R = scipy.linalg.qr(U, mode="raw", check_finite=False)
-    R = np.triu(R[: min(U.shape)])
+    others = min(max(size - U.shape[1], 0), k)  # any directions, with a sign of zero
+    some = np.random.default_rng(0).standard_normal((size, others))
+    signs = np.concatenate([signs, np.zeros(others)])
+    Q, R = scipy.linalg.qr(np.hstack([U, some]), mode="economic", check_finite=False)
     values, inner = smallest_eigenpairs(-(R * signs) @ R.T, k)
-    others = min(size - len(R), k)
-    values = np.concatenate([values, np.zeros(others)])
-    vectors = np.zeros((size, values.size), order="F")
-    vectors[: len(R), : inner.shape[1]] = inner
-    vectors[len(R) : len(R) + others, inner.shape[1] :] = np.eye(others)
-    keep = np.argsort(values, kind="stable")[:k]
-    ormqr = scipy.linalg.get_lapack_funcs("ormqr", (packed,))
-    columns = min(packed.shape[1], tau.size)
-    lwork = int(ormqr("L", "N", packed[:, :columns], tau, vectors, -1)[1][0])
-    turned, _, _ = ormqr("L", "N", packed[:, :columns], tau, vectors[:, keep], lwork)
-    return level + values[keep], np.asarray(turned)
+    return level + values, Q @ inner
 
 
 def _largest_of_outer_product(U: Matrix, k: int) -> Eigenpairs | None:
@@ -182,91 +179,31 @@ def smallest_of_diagonal_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
-    Takes O(size rank^2) time, or O(size^3) if the result cannot be confirmed.
+    Takes O(size rank^2) time, or O(size^3) if the result cannot be confirmed. What is
+    left at the crowded edge of mu is found by the inverse just below it (Woodbury).
     """
-    if np.ptp(mu) <= TIE * np.abs(mu).max():
+    scale = np.abs(mu).max()
+    if np.ptp(mu) <= TIE * scale:
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
-    order = np.argsort(mu, kind="stable")
-    values, vectors = _LowRankProblem(mu[order], U[order], signs).smallest(k)
-    result = np.empty_like(vectors)
-    result[order] = vectors
-    return values, result
 
+    def multiply(x: Matrix) -> Matrix:
+        return np.asarray(mu[:, None] * x - U @ (signs[:, None] * (U.T @ x)))
 
-class _LowRankProblem:
-    """The matrix ``diag(mu) - U diag(signs) U^T`` with ascending mu."""
+    if mu.size <= max(DENSE_LIMIT, 2 * k):
+        return smallest_eigenpairs(np.diag(mu) - (U * signs) @ U.T, k)
+    low = np.partition(mu, k)
+    step = (low[k] - mu.min()) / k
+    # a tie needs no close shift to be found
+    edge = float(mu.min() - (step if step >= 1e-8 * scale else 1e-3 * scale))
+    inverse = 1 / (mu - edge)
+    scaled = inverse[:, None] * U
+    factored = scipy.linalg.lu_factor(np.diag(signs) - scaled.T @ U)
 
-    def __init__(self, mu: Matrix, U: Matrix, signs: Matrix) -> None:
-        self.mu, self.U, self.signs = mu, U, signs
-        largest = np.concatenate([np.abs(mu), (U * U).sum(axis=0)])
-        self.scale = float(largest.max(initial=0.0))
+    def solve(b: Matrix) -> Matrix:
+        inner = scipy.linalg.lu_solve(factored, scaled.T @ b, check_finite=False)
+        return np.asarray(inverse[:, None] * b + scaled @ inner)
 
-    def smallest(self, k: int) -> Eigenpairs:
-        """Return the k smallest eigenpairs."""
-        size = self.mu.size
-        k = min(k, size)
-        if size > max(DENSE_LIMIT, 2 * k):
-            found = block_iteration(self.multiply, size, k, inverse=self._inverse(k))
-            if found is not None and self.confirms(*found):
-                return found
-        return smallest_eigenpairs(
-            np.diag(self.mu) - (self.U * self.signs) @ self.U.T, k
-        )
-
-    def multiply(self, x: Matrix) -> Matrix:
-        """Multiply by the matrix."""
-        low_rank = self.U @ (self.signs[:, None] * (self.U.T @ x))
-        return np.asarray(self.mu[:, None] * x - low_rank)
-
-    def _capacitance(self, shift: float) -> Matrix:
-        scaled = self.U / (self.mu - shift)[:, None]
-        return np.asarray(np.diag(self.signs) - scaled.T @ self.U)
-
-    def count_below(self, x: float) -> int:
-        """Count the eigenvalues below x."""
-        negative = (np.linalg.eigvalsh(self._capacitance(x)) < 0).sum()
-        return int((self.mu < x).sum() + negative - (self.signs < 0).sum())
-
-    def confirms(self, values: Matrix, vectors: Matrix) -> bool:
-        """Return whether these are the smallest eigenpairs and none is missing.
-
-        Each vector with a small residual has an eigenvalue close to its value (Kahan):
-        counting those below a gap before the last cluster shows if there are others.
-        """
-        residual = self.multiply(vectors) - vectors * values
-        skew = np.abs(vectors.T @ vectors - np.eye(values.size)).max()
-        if skew >= 1e-10 or np.sqrt((residual**2).sum()) >= CLUSTER / 4 * self.scale:
-            return False
-        width = CLUSTER * self.scale
-        gaps = np.flatnonzero(np.diff(values, prepend=-np.inf) > width)
-        below = int(gaps[-1])  # values under the last cluster
-        top = values[below] - width / 4
-        # any point of this interval will do: eigenvalues inside of it are ties
-        bottom = top - width
-        if below:
-            bottom = max(bottom, values[below - 1] + width / 4)
-        points, weight = np.linspace(bottom, top, 9), (self.U**2).sum(axis=1)
-        amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
-        clear = float(points[int(np.argmin(amplified))])  # counting is best conditioned
-        return self.count_below(clear) == below
-
-    def _inverse(self, k: int) -> tuple[float, Operator] | None:
-        """Return a shift just below the edge of mu, and the inverse at that shift."""
-        step = (self.mu[k] - self.mu[0]) / k
-        if step < 1e-8 * self.scale:  # a tie, which needs no close shift to be found
-            step = 1e-3 * self.scale
-        edge = float(self.mu[0] - step)
-        if self.count_below(edge) >= k:  # all eigenvalues lie below the edge
-            return None
-        inverse = 1 / (self.mu - edge)
-        scaled = inverse[:, None] * self.U
-        factored = scipy.linalg.lu_factor(self._capacitance(edge), check_finite=False)
-
-        def solve(b: Matrix) -> Matrix:
-            inner = scipy.linalg.lu_solve(factored, scaled.T @ b, check_finite=False)
-            return np.asarray(inverse[:, None] * b + scaled @ inner)
-
-        return edge, solve
+    return smallest_of_operator(multiply, mu.size, k, inverse=(edge, solve))
 
 
 def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:

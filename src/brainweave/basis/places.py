@@ -25,28 +25,14 @@ MOST_COLUMNS = 2048  # that are places by themselves
 
 @dataclass(frozen=True)
 class Places:
-    """The places of a study.
-
-    Attributes
-    ----------
-    n_places : int
-        How many there are.
-    matrices : list
-        Per subject, the sparse (n_voxels_i, n_places) matrix of means, or None where
-        every voxel is a place, in order.
-    what : str
-        What they are, in words.
-    names : tuple, optional
-        Of the places, by which subjects who join later are matched.
-    frame : hashable, optional
-        The space in which they lie, if it is known.
-    """
+    """The places of a study."""
 
     n_places: int
+    #: per subject, sparse (n_voxels, n_places) means; None: every voxel is a place
     matrices: list[Any]
-    what: str
-    names: tuple[Hashable, ...] | None = None
-    frame: Any = None
+    what: str  #: what they are, in words
+    names: tuple[Hashable, ...] | None = None  #: subjects who join later have the same
+    frame: Any = None  #: the space in which they lie, if it is known
 
     def of_new(self, subject: Any, place: Any = "auto") -> Any:
         """Return the matrix of a subject that joins; refuse one in another space.
@@ -54,20 +40,16 @@ class Places:
         ``place`` is the parameter of the model.
         """
         n = _n_columns(subject)
-        if is_atlas(place):
-            space = getattr(subject, "space", None)
-            place = labels_at(place, space, "the new subject")
-        if not isinstance(place, str):
+        place_of = {name: j for j, name in enumerate(self.names or ())}
+        if not (isinstance(place, str) and place == "auto"):
             if is_per_subject(place):
                 raise InputError(
                     "The model was given places per subject, and none of a new one. "
                     "Fit with labels that hold for all, or with images."
                 )
-            given = _given_places(place, [n], "the model")
-            if given.names is None:
-                return given.matrices[0]
-            labels = _as_labels(place, n, 0, "the model")
-            return _means(labels, {name: j for j, name in enumerate(self.names or ())})
+            space = getattr(subject, "space", None)
+            labels, matrices = _read_given(place, [space], [n], "the model")
+            return _means(labels[0], place_of) if labels else matrices[0]
         if self.names is None:
             if n != self.n_places:
                 raise InputError(
@@ -81,35 +63,24 @@ class Places:
                 f"The places of the model are {self.what}; the new subject is not in "
                 "that space. Load it from images in the space of the others."
             )
-        return _means(found[1], {name: j for j, name in enumerate(self.names)})
+        return _means(found[1], place_of)
 
 
 def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
     """Find the places of subjects, or say in words why there are none.
 
-    Parameters
-    ----------
-    place : "auto", array of labels, sparse matrix, or a list per subject; or image
-        "auto": what the subjects' brain spaces know, or equal columns, at most 2,048.
-        A label per voxel (0, None or NaN for none), or voxels x places. Or an atlas
-        image, for subjects that know their volume.
-    subjects : sequence
-        Arrays, subjects or bases.
-    owner : str
-        The class whose parameter it is.
+    `place` is "auto" (what the subjects' brain spaces know, or equal columns, at most
+    2,048), a label per voxel (0, None or NaN for none), voxels x places, a list of such
+    per subject, or an atlas image for subjects that know their volume. Subjects may be
+    arrays or bases, too; `owner` is the class whose parameter it is.
     """
     columns = [_n_columns(s) for s in subjects]
-    if is_atlas(place):
-        place = [
-            labels_at(place, getattr(s, "space", None), f"X[{i}]")
-            for i, s in enumerate(subjects)
-        ]
     if not (isinstance(place, str) and place == "auto"):
-        return _given_places(place, columns, owner)
-    spaces = [_labels_of(s) for s in subjects]
-    known = [own for own in spaces if own is not None]
-    equal = len(set(columns)) == 1
-    if len(known) == len(spaces) and len({own[0] for own in known}) == 1:
+        spaces = [getattr(s, "space", None) for s in subjects]
+        return _given_places(*_read_given(place, spaces, columns, owner))
+    found = [_labels_of(s) for s in subjects]
+    known = [own for own in found if own is not None]
+    if len(known) == len(found) and len({own[0] for own in known}) == 1:
         frame, what = known[0][0], known[0][2]
         names = sorted({name for own in known for name in own[1] if name is not None})
         place_of = {name: j for j, name in enumerate(names)}
@@ -119,7 +90,7 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
         return Places(len(names), matrices, what, tuple(names), frame)
     if known:
         return "the subjects are not in one space"
-    if not equal:
+    if len(set(columns)) > 1:
         return "subjects have different numbers of columns, and no common space"
     if columns[0] > MOST_COLUMNS:
         return (
@@ -134,32 +105,36 @@ def is_per_subject(place: Any) -> bool:
     return isinstance(place, list) and np.ndim(place[0]) > 0
 
 
-def _given_places(place: Any, columns: list[int], owner: str) -> Places:
-    each = place
-    if not is_per_subject(place):
-        each = [place] * len(columns)
+def _given_places(labels: list[Any], matrices: list[Any]) -> Places:
+    if not labels:
+        return Places(matrices[0].shape[1], matrices, "places as given")
+    names = list(dict.fromkeys(n for own in labels for n in own if n is not None))
+    place_of = {name: j for j, name in enumerate(names)}
+    means = [_means(own, place_of) for own in labels]
+    return Places(len(names), means, "parcels as given", tuple(names), "given")
+
+
+def _read_given(
+    place: Any, spaces: Sequence[Any], columns: list[int], owner: str
+) -> tuple[list[Any], list[Any]]:
+    """Return the labels of each subject's voxels, or else voxels x places."""
+    if is_atlas(place):
+        place = [labels_at(place, s, f"X[{i}]") for i, s in enumerate(spaces)]
+    each = place if is_per_subject(place) else [place] * len(columns)
     if len(each) != len(columns):
         raise InputError(
             f"place of {owner} has {len(each)} entries for {len(columns)} subjects."
         )
-    sparse = [scipy.sparse.issparse(own) or np.ndim(own) == 2 for own in each]
-    if all(sparse):
-        matrices = [scipy.sparse.csr_array(own, dtype=np.float64) for own in each]
-        for i, (own, n) in enumerate(zip(matrices, columns, strict=True)):
-            if own.shape != (n, matrices[0].shape[1]):
-                raise InputError(
-                    f"place of {owner} must be voxels x places, "
-                    f"{(n, matrices[0].shape[1])} for X[{i}]; got {own.shape}."
-                )
-        return Places(matrices[0].shape[1], matrices, "places as given")
-    labels = [
-        _as_labels(own, n, i, owner)
-        for i, (own, n) in enumerate(zip(each, columns, strict=True))
-    ]
-    names = list(dict.fromkeys(n for own in labels for n in own if n is not None))
-    place_of = {name: j for j, name in enumerate(names)}
-    matrices = [_means(own, place_of) for own in labels]
-    return Places(len(names), matrices, "parcels as given", tuple(names), "given")
+    if not all(scipy.sparse.issparse(own) or np.ndim(own) == 2 for own in each):
+        pairs = enumerate(zip(each, columns, strict=True))
+        return [_as_labels(own, n, i, owner) for i, (own, n) in pairs], []
+    matrices = [scipy.sparse.csr_array(own, dtype=np.float64) for own in each]
+    for own, n in zip(matrices, columns, strict=True):
+        if own.shape != (wanted := (n, matrices[0].shape[1])):
+            raise InputError(
+                f"place of {owner} must be voxels x places, {wanted}; got {own.shape}."
+            )
+    return [], matrices
 
 
 def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
@@ -207,20 +182,14 @@ class PlacesOfPieces:
         self, place: Any, spaces: list[Any], columns: list[int], owner: str
     ) -> None:
         self._spaces = spaces
-        self._matrices: list[Any] | None = None
+        self._matrices: list[Any] = []
         self._found = isinstance(place, str) and place == "auto"
         if self._found:
             self._labels = [_with_array(_ask(s, "voxel_labels")) for s in spaces]
             return
-        if is_atlas(place):
-            place = [labels_at(place, s, f"X[{i}]") for i, s in enumerate(spaces)]
-        given = _given_places(place, columns, owner)
-        if given.names is None:
-            self._matrices = given.matrices
-            return
-        each = place if is_per_subject(place) else [place] * len(columns)
-        labels = [_as_labels(own, len(own), 0, owner) for own in each]
-        self._labels = [_with_array((given.frame, own, given.what)) for own in labels]
+        labels, self._matrices = _read_given(place, spaces, columns, owner)
+        given = [("given", own, "parcels as given") for own in labels]
+        self._labels = [_with_array(own) for own in given]
 
     @cached_property
     def _coarse(self) -> list[Any]:
@@ -231,7 +200,7 @@ class PlacesOfPieces:
 
         That is the parameter ``place`` of its aligner.
         """
-        if self._matrices is not None:
+        if self._matrices:
             pairs = zip(self._matrices, pieces, strict=True)
             cut = [scipy.sparse.csr_array(own[rows]) for own, rows in pairs]
             used = np.flatnonzero(sum(abs(own).sum(axis=0) for own in cut))
@@ -314,7 +283,8 @@ def volume_labels(atlas: Any, positions: Matrix) -> NDArray[Any]:
             "image of labels, such as schaefer-400."
         )
     volume = np.asarray(atlas.dataobj)
-    volume = volume[..., 0] if volume.ndim == 4 and volume.shape[3] == 1 else volume
+    if volume.ndim == 4 and volume.shape[3] == 1:
+        volume = volume[..., 0]
     if volume.ndim != 3:
         raise InputError(
             f"The atlas has shape {volume.shape}; labels need one number per voxel. "

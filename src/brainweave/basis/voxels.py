@@ -13,16 +13,11 @@ from brainweave.basis.device import Device
 from brainweave.basis.signatures import (
     N_SIGNATURES,
     rounding,
-    sample_signatures,
     signed_sums,
     voxel_signs,
 )
 
 Matrix = NDArray[np.float64]
-# Squared means, in variances, up to which a Gram matrix may be centred in place of the
-# voxels: it loses fewer digits by it than a sum of as many products does by itself.
-SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
-ALL = slice(None)
 
 
 def warn_of_constant_voxels(passes: Sequence["VoxelPass"]) -> None:
@@ -47,7 +42,6 @@ class SampleProducts:
 
     cross: Matrix
     squares: Matrix
-    shift: Matrix
 
 
 class VoxelPass:
@@ -69,12 +63,10 @@ class VoxelPass:
     _data: Any
     _device: Device | None = None
 
-    def _read_voxels(self, *, narrow: bool) -> tuple[Any, Matrix, float]:
+    def _read_voxels(self, *, narrow: bool) -> Any:
         """Standardise column chunks and accumulate the samples' inner products.
 
-        Return these (or, where voxels are few, the standardised samples themselves) and
-        what undoes the centring of voxels: products of the samples with the mean, and
-        of the mean with itself.
+        Return these, or, where voxels are few, the standardised samples themselves.
         """
         if self._device is not None and not narrow:
             found = self._read_on_device(self._device)
@@ -83,14 +75,12 @@ class VoxelPass:
         return self._read_by_numpy(narrow=narrow)
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
-    def _read_by_numpy(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+    def _read_by_numpy(self, *, narrow: bool) -> Matrix:
         ops, n = NumpyOps(self.dtype), self.n_samples
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
         gram: Any = 0 if narrow else np.zeros((n, n))
-        shift, offset = np.zeros(n), 0.0
-        with_means = not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -101,33 +91,23 @@ class VoxelPass:
                     f"{sample}, voxel {columns.start + voxel}. Mask such voxels or "
                     "drop such samples."
                 )
-            room = ops.memory_for(chunk, 0 if narrow else N_SIGNATURES)
-            z = room[:n]
-            scale, constant, centred = self._standardize_into(
-                z, ops, chunk, mean, with_means
-            )
-            with_means = centred is not ALL  # other voxels are like these, mostly
-            if not self.standardize:
-                own = (z @ ops.array(mean)).astype(np.float64)
-                shift += own - (0 if centred is ALL else own.mean())
-                offset += float(mean @ mean)
+            signatures += signed_sums(ops, chunk, columns)
+            z = ops.subtract(chunk, ops.array(mean), transient=True)
+            rest = _means(z)  # of single precision, what rounding left of the mean
+            z -= rest
+            mean += rest
+            scale = _deviations(z)
+            constant = scale <= self._smallest_deviation(mean)
+            if self.standardize:
+                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
+            else:
+                scale = np.ones_like(mean)
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
-                signatures += signed_sums(ops, chunk, columns)
                 kept.append(z.astype(np.float64))
-                continue
-            if centred is ALL:
-                room[n:] = 0
-                signatures += signed_sums(ops, chunk, columns)
-            else:  # rows of signs, scaled back: their products are the signatures
-                signs = voxel_signs(columns.start, columns.stop)
-                room[n:] = (signs * scale[:, None]).T
-                room[n:, centred] = 0  # their means would swamp a small sample
-                signatures += chunk[:, centred].astype(np.float64) @ signs[centred]
-            product = ops.gram(room)
-            signatures += product[:n, n:]
-            gram += product[:n, :n]
+            else:
+                gram += z @ z.T
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         if self.constant_voxels.size == self.n_voxels:
             raise InputError(
@@ -135,50 +115,26 @@ class VoxelPass:
                 "samples; there is nothing to align. Check the mask and the file."
             )
         read = np.hstack(kept) if narrow else gram
-        if not narrow:  # voxels were scaled with their means on
-            means = read.mean(axis=0)
-            read -= means
-            read -= means[:, None] - means.mean()
         self.signatures = signatures
         squares = _square_sums(read.T) if narrow else read.diagonal()
-        if not all(np.isfinite(x).all() for x in (squares, shift, offset, signatures)):
+        if not all(np.isfinite(x).all() for x in (squares, signatures)):
             remedy = "" if self.standardize else ", or keep standardize=True"
             raise InputError(
                 f"{self.name}: its values are too large for sums of products in "
                 f"{self.dtype}. Divide the samples by a constant{remedy}."
             )
-        return read, shift, offset
-
-    def _standardize_into(
-        self, z: Matrix, ops: NumpyOps, chunk: Matrix, mean: Matrix, with_means: Any
-    ) -> tuple[Matrix, NDArray[np.bool_], Any]:
-        """Standardise a chunk, its means still on where that is wanted and safe.
-
-        Return the scale, which voxels are constant, and which were centred.
-        """
-        divide = bool(self.standardize)
-        found = _scaled(ops, chunk, mean, z, divide=divide) if with_means else None
-        scale, centred = found or (_centred(ops, chunk, mean, z), ALL)
-        constant = scale <= self._smallest_deviation(mean)
-        if not self.standardize:
-            return np.ones_like(mean), constant, centred
-        if found is None:
-            z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
-        elif constant.any():
-            z[:, constant] = 0
-        return scale, constant, centred
+        return read
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
         """Return the deviation up to which voxels of these means are constant."""
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
-    def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
+    def _read_on_device(self, device: Device) -> Any:
         """Read voxels on a device, where the inner products stay."""
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
-        shift, offset = device.zeros(n), device.zeros(1)
         signs = device.put(voxel_signs(0, v)).double()
         for columns, raw in device.chunks(self._data):
             chunk = raw.to(device.dtype)
@@ -194,9 +150,6 @@ class VoxelPass:
             if self.standardize:
                 moving = scale > 4 * eps * mean.abs()
                 z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
-            else:
-                shift += (z @ mean.to(z.dtype)).double()
-                offset += mean @ mean
             means[columns], deviations[columns] = mean, scale
             device.add_products(gram, z)
         device.mirror(gram)
@@ -213,7 +166,7 @@ class VoxelPass:
             scale = np.ones_like(mean)
         self.scale = np.where(constant, np.inf, scale)
         self.constant_voxels = np.flatnonzero(constant)
-        return gram, to_numpy(shift), float(offset)
+        return gram
 
     @property
     def ops(self) -> NumpyOps:
@@ -230,19 +183,12 @@ class VoxelPass:
             raise InputError(
                 f"{self.name} is a precomputed Gram matrix, which has no voxels."
             )
-        return self._standardized(self._data, verify=verify)
-
-    def _standardized(
-        self, Z: Any, *, verify: bool = False
-    ) -> Iterator[tuple[slice, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale."""
-        ops = ops_for(Z)
-        found = np.zeros((Z.shape[0], N_SIGNATURES))
-        for columns, raw in column_chunks(Z):
-            chunk = ops.array(raw)
+        found = np.zeros((self.n_samples, N_SIGNATURES))
+        for columns, raw in column_chunks(self._data):
+            chunk = self.ops.array(raw)
             if verify:
-                found += signed_sums(ops, chunk, columns)
-            yield columns, self._standardize(ops, chunk, columns)
+                found += signed_sums(self.ops, chunk, columns)
+            yield columns, self._standardize(self.ops, chunk, columns)
         if verify:
             self._refuse_changed(found)
 
@@ -265,51 +211,34 @@ class VoxelPass:
             )
 
     def _dense(self, Z: Any) -> Matrix:
-        out = np.hstack([z for _, z in self._standardized(Z)])
-        return out if self.standardize else out + self.mean
+        ops = ops_for(Z)
+        return np.hstack([self._standardize(ops, z, at) for at, z in column_chunks(Z)])
 
     def _products_with(self, Z: Any, name: str) -> SampleProducts:
         """Read the aligning samples again beside other samples, chunk by chunk."""
         n, ops = Z.shape[0], ops_for(Z)
-        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
-        for columns, x in self._standardized(self._data, verify=True):
+        cross, squares = np.zeros((n, self.n_samples)), np.zeros(n)
+        for columns, x in self.chunks():
             z = self._standardize(ops, Z[:, columns], columns, transient=True)
             cross += z @ x.T
             squares += (z * z).sum(1)
-            if not self.standardize:
-                shift += z.astype(np.float64) @ self.mean[columns]
         if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
             raise InputError(f"{name} has NaN or infinite values.")
-        return SampleProducts(cross, squares, shift)
+        return SampleProducts(cross, squares)
 
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
         if self._device is not None:
             return self._combine_on_device(self._device, mixing)
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
-        ops, single = ops_for(self._data), self.dtype == np.float32
-        columns_of, sums = ops.array(mixing), mixing.sum(axis=0)
-        found = np.zeros((self.n_samples, N_SIGNATURES))
-        of_mixed = np.zeros((mixing.shape[1], N_SIGNATURES))
+        ops, found = self.ops, np.zeros((self.n_samples, N_SIGNATURES))
+        columns_of = ops.array(mixing.T)  # BLAS needs twice the time for z.T
         for columns, raw in column_chunks(self._data):
-            chunk, mean = ops.array(raw), self.mean[columns]
-            if single:
-                found += signed_sums(ops, chunk, columns)
-                z = ops.subtract(chunk, ops.array(mean), transient=True)
-                mixed = (z.T @ columns_of).astype(np.float64)
-            else:
-                # the mean comes off the product, which spares a copy; this way round
-                # BLAS needs half the time that it needs for z.T @ columns_of
-                raw_mixed = columns_of.T @ chunk
-                of_mixed += raw_mixed @ voxel_signs(columns.start, columns.stop)
-                mixed = raw_mixed.T - mean[:, None] * sums
-            out[columns] = mixed / self.scale[columns, None]
-        if not single:  # the signatures of the mixtures follow from the first pass
-            allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
-            moved = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
-            if (moved <= allowed).all():
-                return out
-        self._refuse_changed(found if single else sample_signatures(self._data))
+            chunk = ops.array(raw)
+            found += signed_sums(ops, chunk, columns)
+            z = ops.subtract(chunk, ops.array(self.mean[columns]), transient=True)
+            out[columns] = (columns_of @ z).T / self.scale[columns, None]
+        self._refuse_changed(found)
         return out
 
     def _combine_on_device(self, device: Device, mixing: Matrix) -> NDArray[Any]:
@@ -327,52 +256,9 @@ class VoxelPass:
         return to_numpy(out).astype(self.dtype)
 
 
-def _centred(ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix) -> Matrix:
-    """Take off the mean (corrected, in place), into z; return the deviations."""
-    np.subtract(chunk, ops.array(mean), out=z)
-    rest = _means(z)
-    z -= rest
-    mean += rest
-    return _deviations(z)
-
-
 def _means(z: Matrix) -> Any:
     """Return the mean of each column, by a product: faster than a sum over rows."""
     return (np.full((1, len(z)), 1 / len(z), z.dtype) @ z)[0]
-
-
-def _scaled(
-    ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix, *, divide: bool
-) -> tuple[Matrix, Any] | None:
-    r"""Divide columns, into z, by their deviations, means still on, if that is safe.
-
-    :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is :math:`H X S^{-2} X^\top H`,
-    with the centring :math:`H`: the small matrix can be centred in place of the large.
-    That costs digits where means exceed the deviations, so a few such columns are
-    centred (and their means corrected, in place); where there are many, nothing is
-    done. Return the deviations and the columns that were centred.
-    """
-    low, high = _safe_range(ops.dtype)
-    with np.errstate(all="ignore"):  # what is odd here is seen to below
-        squares = mean * mean
-        variances = _square_sums(chunk) / len(chunk) - squares
-        deviations = np.sqrt(variances)
-        safe = (squares <= SMALL_MEAN[ops.dtype.name] * variances) & (deviations > low)
-        odd = np.flatnonzero(~(safe & (deviations < high)))
-        if odd.size > chunk.shape[1] // 8:
-            return None
-        factors = 1 / deviations if divide else np.ones_like(deviations)
-        if not odd.size:
-            np.multiply(chunk, ops.array(factors), out=z)
-            return deviations, odd
-        part = np.asarray(chunk[:, odd], dtype=np.float64)
-        own = part.mean(axis=0)
-        part -= own
-        mean[odd], deviations[odd] = own, _deviations(part)
-        factors[odd] = 1 / deviations[odd] if divide else 1
-        np.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)), out=z)
-        z[:, odd] = part * factors[odd]  # a constant voxel is not a number here
-    return deviations, odd
 
 
 def _deviations(z: Matrix) -> Matrix:

@@ -1,6 +1,7 @@
 """The BIDS App: bases of single subjects, their alignment, and the derivative."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -200,7 +201,7 @@ class Job:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._core.workers import LocalCallback, cluster_workers, map_subjects
+    from brainweave._core.workers import blas_threads, cluster_workers, on_workers
     from brainweave.study.formats.bids_derivative import entities_of
 
     ids = _chosen_subjects(job)
@@ -208,29 +209,31 @@ def make_bases(job: Job) -> None:
     job.console.resume_hint = "Run it again: subjects that are done are kept."
     path_of, kind_of = job.derivative.basis_path, partial(entities_of, job.dataset)
     targets = [path_of(id, kind_of(id, job.data)) for id in ids]
-    with job.console.stage("Making bases", len(ids)) as tick:
-        arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
-        n_jobs = job.params["n_jobs"] or cluster_workers() or 1
-        errors = map_subjects(_try_basis, ids, *arguments, n_jobs=n_jobs)
+    n_jobs = job.params["n_jobs"] or cluster_workers() or 1
+    calls = [(*pair, job) for pair in zip(ids, targets, strict=True)]
     failed = []
-    for id, target, error in zip(ids, targets, errors, strict=True):
-        if error:
-            failed.append(f"sub-{id}: {error}")
-        else:
-            job.console.result(str(target))
+    with (
+        job.console.stage("Making bases", len(ids)) as tick,
+        blas_threads(max(1, (os.cpu_count() or 1) // n_jobs)),
+    ):
+        errors = on_workers(_try_basis, calls, n_jobs)
+        for id, target, error in zip(ids, targets, errors, strict=True):
+            tick(f"sub-{id}")
+            if error:
+                failed.append(f"sub-{id}: {error}")
+            else:
+                job.console.result(str(target))
     if failed:
         reasons = "; ".join(failed)
         raise PartlyFailed(f"{len(failed)} of {len(ids)} subjects failed. {reasons}")
 
 
-def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
+def _try_basis(id: str, target: Path, job: Job) -> str:
     """Make a basis; return the message of its error, if any, so that others go on."""
     try:
         _make_basis(id, target, job)
     except Exception as error:
         return error_message(error)
-    finally:
-        tick(f"sub-{id}")
     return ""
 
 

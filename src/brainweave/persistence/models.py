@@ -221,13 +221,11 @@ class StoredBasis(SubjectBasis, Stored):
         "dtype": lambda name: name in ("float32", "float64"),
         "n_voxels": lambda value: type(value) is int and value > 0,
         "lost_share": _is_number,
-        "offset": _is_number,
         "spectrum": "s",
         "vectors": "n k",
         "mean": "u",
         "scale": "u",
         "signatures": f"n {N_SIGNATURES}",
-        "shift": "n",
         "samples?": "n v of real",  # not of a precomputed Gram matrix
         "products?": "n n",
         "narrow?": "n v",  # the standardised samples, where voxels are fewer
@@ -236,7 +234,7 @@ class StoredBasis(SubjectBasis, Stored):
     def __init__(self, **values: Any) -> None:
         for name in (*_KNOWN, "name", "standardize", "energy", *_OF_VOXELS, "n_voxels"):
             setattr(self, name, values[name])
-        for name in ("products", "narrow", "shift", "offset"):
+        for name in ("products", "narrow"):
             setattr(self, f"_{name}", values[name])
         hp = {} if values["hp"] is None else {"hp": values["hp"]}
         self.kernel = check_kernel(values["kernel"], hp, owner="a basis")
@@ -283,8 +281,6 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
         "energy": float(basis.energy),
         "dtype": basis.dtype.name,
         "lost_share": float(basis.lost_share),
-        "offset": float(getattr(basis, "_offset", 0.0)),
-        "shift": getattr(basis, "_shift", np.zeros(basis.n_samples)),
         "samples": None if basis._data is None else to_numpy(basis._data),
         "products": None if narrow else basis.products(),
         "narrow": basis._narrow if narrow else None,
