@@ -403,7 +403,7 @@ def test_values_of_pieces_are_put_on_the_brain():
 def test_values_of_neighborhoods_are_averaged_over_voxels():
     space = Volume(np.ones((7, 10, 1), bool), np.eye(4))
     people = [Person(x, space) for x in make_study()]
-    lists = [np.arange(0, 40), np.arange(30, 60)]
-    model = Searchlight(DetSRM(3, random_state=0), neighborhoods=lists).fit(people)
+    lights = {"radius": 20, "coordinates": np.arange(70)[:, None], "centers": [19, 45]}
+    model = Searchlight(DetSRM(3, random_state=0), **lights).fit(people)
     image = model.piece_image({0: 1.0, 1: 3.0}).ravel()
-    assert_allclose(image, [1] * 30 + [2] * 10 + [3] * 20 + [0] * 10)
+    assert_allclose(image, [1] * 25 + [2] * 15 + [3] * 26 + [0] * 4)

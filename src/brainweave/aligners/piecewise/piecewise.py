@@ -56,7 +56,7 @@ NOT_FOR_NEW_SUBJECTS = (
 
 
 # places of voxels, and the dimensions of what is given for one subject
-PER_SUBJECT = {"parcels": 1, "neighborhoods": 2, "coordinates": 2}
+PER_SUBJECT = {"parcels": 1, "coordinates": 2}
 
 
 def given_per_subject(name: str, value: Any) -> bool:
