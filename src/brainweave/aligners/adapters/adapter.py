@@ -27,10 +27,9 @@ class Adapter(TimeLocked):
     method : str, default="scipy:procrustes"
         Package and method: "fmralign:procrustes", "fmralign:ot",
         "fmralign:spectral-ot", "fmralign:ridge", "fugw:dense",
-        "hyperalignment:procrustes", "hyperalignment:searchlight",
-        "hyperalignment:searchlight-ridge", "brainiak:srm", "brainiak:detsrm",
-        "fastsrm:srm", "cca-zoo:gcca", "cca-zoo:mcca", "multiviewica:multiviewica", or
-        "scipy:procrustes", which needs no other package.
+        "hyperalignment:procrustes", "hyperalignment:searchlight", "brainiak:srm",
+        "brainiak:detsrm", "cca-zoo:gcca", "cca-zoo:mcca", "multiviewica:multiviewica",
+        or "scipy:procrustes", which needs no other package.
     n_components : int or None, default=None
         Number of shared features, for methods that have it; None: 10. For the others
         the voxels are the features.
@@ -110,12 +109,14 @@ class Adapter(TimeLocked):
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         super()._check_subjects(subjects, y)
-        method = self._method
-        voxels = [getattr(s, "n_voxels", None) or np.shape(s)[1] for s in subjects]
-        if method.equal_voxels and len(set(voxels)) > 1:
+        counts = [getattr(s, "n_voxels", None) or np.shape(s)[1] for s in subjects]
+        self._check_voxels(counts)
+
+    def _check_voxels(self, counts: list[int]) -> None:
+        if self._method.equal_voxels and len(set(counts)) > 1:
             raise InputError(
-                f"{self.method} aligns voxel by voxel, but subjects have {min(voxels)} "
-                f"to {max(voxels)} voxels. Use one mask for all subjects, or an "
+                f"{self.method} aligns voxel by voxel, but subjects have {min(counts)} "
+                f"to {max(counts)} voxels. Use one mask for all subjects, or an "
                 "aligner such as SRM or GDM."
             )
 
@@ -167,15 +168,10 @@ class Adapter(TimeLocked):
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         self._check_rows(basis)
-        n_voxels, method = self.maps_[0].n_voxels, self._method
-        if method.equal_voxels and basis.n_voxels != n_voxels:
-            raise InputError(
-                f"{self.method} aligns voxel by voxel, but {basis.name} has "
-                f"{basis.n_voxels} voxels and the others have {n_voxels}."
-            )
-        samples, wanted = basis.in_places(None), self._wanted(basis)
-        found: Matrix = self._call(method.join, samples, self.shared_response_, wanted)
-        return found
+        self._check_voxels([self.maps_[0].n_voxels, basis.n_voxels])
+        join, samples = self._method.join, basis.in_places(None)
+        template, wanted = self.shared_response_, self._wanted(basis)
+        return np.asarray(self._call(join, samples, template, wanted))
 
     def _make_map(
         self, basis: SubjectBasis, weights: Matrix, *, space: Any = None
