@@ -97,18 +97,13 @@ class ProMises(Iterative, InPlaces):
     concentration: float = 1.0
     max_iter: int = 100
     tol: float = 1e-4
+    energy: Any = 1.0
 
     _isometric = True
     _stored: ClassVar[dict[str, Any]] = {
         "template_": "n dimensions",
         "frame_": "places dimensions",
     }
-
-    def _concentration(self, basis: SubjectBasis) -> float:
-        k = check_number(
-            "concentration", self.concentration, "[0, inf)", owner=self._owner
-        )
-        return k * basis.power / basis.n_samples
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         samples, m = self._in_places(bases), len(bases)

@@ -168,11 +168,10 @@ class TimeLocked(BaseAligner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Iterative(TimeLocked):
-    """Base of those that iterate, in kernel coordinates that an energy may cut."""
+    """Base of those that iterate."""
 
     max_iter: int = 500
     tol: float = 1e-5
-    energy: Any = 1.0
     standardize: bool | str = True
     n_jobs: int | None = None
 
