@@ -176,7 +176,7 @@ def test_parcels_that_cannot_be_aligned_are_skipped_and_reported():
     assert len(caught) == 1
     assert model.parcels_ == [1, 2]
     assert "n_components=3 is more than the 2" in model.skipped_[7]
-    assert model.skipped_[8] == "X[0] has 1 voxel(s) in it, fewer than min_voxels=2."
+    assert model.skipped_[8] == "X[0] has 1 voxel(s) in it."
     assert "all 14 voxels are constant" in model.skipped_[5]
     assert model.transform(X)[0].shape == (25, 6)
 

@@ -248,7 +248,6 @@ def test_kernels_without_weights_are_refused_with_the_reason():
         ({"centers": [40]}, InputError, "must be voxel numbers from 0 to 29"),
         ({"centers": [0.5]}, TypeError, "list of voxel numbers"),
         ({"centers": []}, InputError, "no neighborhoods"),
-        ({"min_voxels": 0}, InputError, "min_voxels of Searchlight must be >= 1"),
     ],
 )
 def test_wrong_parameters_are_named(params, error, text):

@@ -1,6 +1,5 @@
 """The map of one subject into the shared space, and back."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
@@ -62,6 +61,12 @@ class SubjectMap(Stored):
 
     Attributes
     ----------
+    n_components : int
+        Number of shared features K.
+    weights : array of shape (n_voxels, K)
+        Shared features per standardised voxel.
+    patterns : array of shape (K, n_voxels)
+        Standardised voxels per shared feature.
     basis, coef, mixing
         Of the maps that have them, the subject's kernel coordinates, shared features
         per coordinate (n_kept, K), and the weights as mixtures of the standardised
@@ -77,6 +82,9 @@ class SubjectMap(Stored):
         "n_undetermined": int,
     }
 
+    n_components: Any
+    weights: Any
+    patterns: Any
     basis: SubjectBasis | None = None
     place: PlacePart | None = None
     coef: Any = None
@@ -110,24 +118,9 @@ class SubjectMap(Stored):
         return "linear"
 
     @property
-    @abstractmethod
-    def n_components(self) -> int:
-        """Number of shared features."""
-
-    @property
     def n_voxels(self) -> int:
         """Number of voxels a sample must have."""
         return int(self.mean.size)
-
-    @property
-    @abstractmethod
-    def weights(self) -> Any:
-        """Shared features per standardised voxel, (n_voxels, K)."""
-
-    @property
-    @abstractmethod
-    def patterns(self) -> Any:
-        """Standardised voxels per shared feature, (K, n_voxels)."""
 
     def took_part(self, X: Any, *, name: str = "X") -> NDArray[np.bool_]:
         """Return which samples took part in the fit of this map.
@@ -304,17 +297,12 @@ class WeightMap(SubjectMap):
         self, *, weights: Any, patterns: Any = None, mean: Matrix, **common: Any
     ) -> None:
         super().__init__(mean=mean, **common)
-        self._weights, self._patterns = weights, patterns
+        self.weights, self._patterns = weights, patterns
 
     @property
     def n_components(self) -> int:
         """Number of shared features."""
-        return int(self._weights.shape[1])
-
-    @property
-    def weights(self) -> Any:
-        """Shared features per standardised voxel, (n_voxels, K)."""
-        return self._weights
+        return int(self.weights.shape[1])
 
     @property
     def patterns(self) -> Any:
@@ -322,7 +310,7 @@ class WeightMap(SubjectMap):
         if self._patterns is not None:
             return self._patterns
         if self.isometric:
-            return np.ascontiguousarray(self._weights.T)
+            return np.ascontiguousarray(self.weights.T)
         raise InputError("This map was made without patterns.")
 
     def _stored_value(self, name: str) -> Any:

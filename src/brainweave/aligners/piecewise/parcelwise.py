@@ -152,8 +152,6 @@ class Parcelwise(PiecewiseAligner):
         nilearn's SurfaceImage), what nilearn's fetchers return, its fitted
         ``Parcellations``, or a name such as "schaefer-400". Atlases with a table of
         names give these. 0, None and the empty string are background.
-    min_voxels : int, default=2
-        Parcels with fewer voxels in any subject are skipped.
     n_jobs : int, optional
         Parcels worked on at the same time, in threads; default one per core. Inside
         ``joblib.parallel_config`` the configured backend is used instead. The result
@@ -179,7 +177,8 @@ class Parcelwise(PiecewiseAligner):
 
     Notes
     -----
-    Time and memory are those of the aligner, summed over parcels. Voxels outside all
+    Time and memory are those of the aligner, summed over parcels. Those with fewer than
+    two voxels in any subject are skipped. Voxels outside all
     parcels have no weight, and ``inverse_transform`` gives their mean. For a local
     :class:`GDM`, voxels of one grid or mesh are places, also where masks differ (in
     parcels of more than 2,048, supervoxels or patches).

@@ -25,7 +25,6 @@ from brainweave._core.exceptions import (
 )
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import (
-    check_int,
     check_n_jobs,
     check_shape,
     one_per_subject,
@@ -61,11 +60,8 @@ PER_SUBJECT = {"parcels": 1, "coordinates": 2}
 
 def given_per_subject(name: str, value: Any) -> bool:
     """Return whether places of voxels are given as a list with an entry per subject."""
-    depth, first = 0, value
-    while isinstance(first, list | tuple):
-        depth, first = depth + 1, first[0] if first else None
-    depth += getattr(first, "ndim", 0)
-    return isinstance(value, list | tuple) and depth > PER_SUBJECT[name]
+    listed = isinstance(value, list | tuple) and len(value) > 0
+    return listed and np.ndim(value[0]) >= PER_SUBJECT[name]
 
 
 def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> list[Any]:
@@ -224,7 +220,6 @@ class PiecewiseAligner(BaseAligner):
 
     aligner: BaseAligner
     _: KW_ONLY
-    min_voxels: int = 2
     n_jobs: int | None = None
     progress: Any = False
 
@@ -305,15 +300,13 @@ class PiecewiseAligner(BaseAligner):
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
         """Yield what ``function(aligner, X, places, *arguments)`` finds in pieces."""
-        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
         (names, columns, places), numbers = pieces, []
         for k, name in enumerate(names):
             size, i = min((own[k].size, i) for i, own in enumerate(columns))
-            if size >= least:
+            if size > 1:
                 numbers.append(k)
-                continue
-            few = f"X[{i}] has {size} voxel(s) in it, fewer than min_voxels={least}."
-            log.add(name, few)
+            else:
+                log.add(name, f"X[{i}] has {size} voxel(s) in it.")
         pairs = list(zip(arrays, columns, strict=True))
         tasks = (
             (

@@ -175,8 +175,6 @@ class Searchlight(PiecewiseAligner):
         Neighbourhoods are all voxels within this distance of a centre, in the units of
         the coordinates (mm for images). On surfaces distances go along the mesh, and
         hemispheres and the volume of a CIFTI file stay apart.
-    min_voxels : int, default=2
-        Neighbourhoods with fewer voxels in any subject are skipped.
     n_jobs, progress : various
         As in :class:`Parcelwise`, of neighbourhoods.
     coordinates : array of shape (n_voxels, n_dimensions), or one per subject, optional
@@ -214,7 +212,8 @@ class Searchlight(PiecewiseAligner):
     Notes
     -----
     With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory;
-    the fits take what the aligner takes, N times. Of many neighbourhoods, 24 settle
+    the fits take what the aligner takes, N times. Neighbourhoods with fewer than two
+    voxels in any subject are skipped. Of many neighbourhoods, 24 settle
     what a :class:`GDM` chooses by itself (ridges, number of components) for all.
     Distances along a mesh are those of shortest paths over edges and across pairs of
     triangles, at most some per cent too long.
