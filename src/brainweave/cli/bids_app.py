@@ -445,7 +445,7 @@ def align_group(job: Job) -> None:
             "Settings": settings,
         },
     )
-    shared = [map_.aligning_features() for map_ in model.maps_]
+    shared = [model._features(i) for i in range(len(model.maps_))]
     with job.console.stage("Writing shared features", len(bases)) as tick:
         details = {
             "n_informative": getattr(model, "n_informative_", None),

@@ -134,7 +134,7 @@ def _features_to_draw(inputs: Inputs) -> tuple[str, Any]:
             return "not align", held
     # maps of aligners of others, or of a file, may not know
     with suppress(InputError, AttributeError):
-        known = [map_.aligning_features() for map_ in model.maps_]
+        known = [model._features(i) for i in range(len(model.maps_))]
         if inputs.sequences is None or [*map(len, known)] == inputs.sequences.lengths:
             return "aligned", known
     if inputs.study is not None:

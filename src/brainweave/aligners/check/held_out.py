@@ -352,7 +352,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
             place = getattr(m, "place", None)
             if place is not None and places is not None:
                 new[i] += places[i][held_out[i]] @ place.weights
-    return [np.asarray(m.aligning_features(), float) for m in model.maps_], new
+    return [np.asarray(model._features(i), float) for i in range(len(model.maps_))], new
 
 
 def fit_by_samples(
