@@ -257,7 +257,7 @@ def test_unequal_samples_name_both_ways_out():
 def test_labels_in_another_order_are_refused():
     X = study(16, voxels=(20, 16))
     y = [["a", "b"] * 7, ["a", "b"] * 6 + ["b", "a"]]
-    with pytest.raises(ValueError, match=r"y\[1\] differs from y\[0\] in 2 of 14.*12"):
+    with pytest.raises(ValueError, match=r"y\[1\] differs from y\[0\], .* sample 12"):
         Hyperalignment().fit(X, y)
     Hyperalignment().fit(X, [["a", None] * 7] * 2)
 

@@ -1,7 +1,6 @@
 """Parcelwise: local fits side by side, and what cannot be aligned is reported."""
 
 import pickle
-from copy import copy
 
 import joblib
 import numpy as np
@@ -341,39 +340,6 @@ def test_a_new_subject_is_joined_by_what_the_aligner_joins_by():
     by_itself = model.fit_new_subject(people[3])
     told = model.fit_new_subject(X[3], list(range(25)))
     assert_array_equal(by_itself.transform(X[3]), told.transform(X[3]))
-
-
-def test_parcels_of_a_file_that_do_not_fit_together_are_told(rng):
-    X = [rng.normal(size=(12, 9)) for _ in range(2)]
-    model = Parcelwise(DetSRM(1, random_state=0), [1, 1, 1, 1, 2, 2, 2, 2, 0]).fit(X)
-    own = model.maps_[0]
-    assert not list(model._misfits())
-    assert not list(own._misfits())
-
-    def changed(thing, **values):
-        other = copy(thing)
-        vars(other).update(values)
-        return " ".join(other._misfits())
-
-    for name in ("parcels_", "aligners_"):
-        assert "do not fit together" in changed(
-            model, **{name: getattr(model, name)[:1]}
-        )
-    assert "do not fit together" in changed(model, n_features_=[2])
-    assert "do not add up" in changed(model, n_features_=[1, 2])
-    fewer = copy(own)
-    fewer.parts = own.parts[:1]
-    assert "do not fit together" in changed(model, maps_=[own, fewer])
-
-    (_, local, k), second = own.parts
-    for wrong in ([-1, 0, 1, 2], [0, 1, 2, 9], [-9, -8, -7, -6]):
-        parts = [(np.array(wrong), local, k), second]
-        assert changed(own, parts=parts)
-    one = np.array([3]), None, k  # without a map, of one voxel or of none
-    none = np.empty(0, int), None, k
-    for part in (one, none):
-        assert not changed(own, parts=[part, second])
-    assert changed(own, parts=[one, none])
 
 
 def test_labels_that_are_given_win_over_those_of_the_subject():

@@ -312,15 +312,6 @@ def test_maps_become_their_polar_factor(rng, dtype):
         assert np.linalg.eigvalsh(root).min() > -exact * 10
 
 
-@pytest.mark.parametrize(
-    ("lam", "max_iter", "fits"), [(0, 5, False), (1, -1, False), (0.5, 0, True)]
-)
-def test_a_robust_map_of_a_file_has_a_threshold(lam, max_iter, fits):
-    common = {"mean": np.zeros(4), "scale": np.ones(4)}
-    own = RobustMap(weights=np.eye(4)[:, :2], lam=lam, max_iter=max_iter, **common)
-    assert (not list(own._misfits())) == fits
-
-
 def test_passes_end_once_every_response_has_settled(rng):
     X = rng.normal(size=(6, 30))
     common = {"mean": np.zeros(30), "scale": np.ones(30)}

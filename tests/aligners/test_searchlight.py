@@ -3,7 +3,6 @@
 import pickle
 import threading
 import time
-from copy import copy
 
 import joblib
 import numpy as np
@@ -291,32 +290,6 @@ def test_all_cores_are_used_by_default_with_the_same_warnings_and_bits(monkeypat
     assert several > 1
     for a, b in zip(alone, together, strict=True):
         assert_array_equal(a, b)
-
-
-def test_searchlights_of_a_file_that_do_not_fit_are_told(rng):
-    X = [rng.normal(size=(12, 9)) for _ in range(2)]
-    lights = {"radius": 2, "coordinates": LINE[:9], "centers": [2, 6, 7]}
-    model = model_of(DetSRM(1, random_state=0), **lights).fit(X)
-    around = model.neighborhoods_
-
-    def changed(**values):
-        other = copy(model)
-        vars(other).update(values)
-        return " ".join(other._misfits())
-
-    assert not changed()
-    for fine in ([], [2]):
-        assert not changed(neighborhoods_=[*around[:2], np.array(fine, int)])
-    for wrong in ([-1, 3], [3, 9], [-2, -1], [9, 12]):
-        found = changed(neighborhoods_=[*around[:2], np.array(wrong)])
-        assert "do not exist" in found
-    joinable = list(model.joinable_)
-    assert "do not fit" in changed(joinable_=joinable[:-1])
-    assert "do not fit" in changed(aligners_=model.aligners_[:-1])
-    for wrong in (-1, 3, 4):
-        assert "do not fit" in changed(joinable_=[*joinable[:-1], wrong])
-    assert "other centers" in changed(centers_=np.arange(2))
-    assert not changed(centers_=np.arange(3))
 
 
 def test_maps_hold_no_zeros_of_voxels_without_a_map(rng):

@@ -190,12 +190,12 @@ class BaseAligner(BaseEstimator, Stored):
             basis.space = space
         sound = ("linear", "gaussian", "quadratic")
         lost = [0.0 if b.kernel.name in sound else b.lost_share for b in bases]
-        worst, many = int(np.argmax(lost)), sum(s > LOST_SHARE_WARNING for s in lost)
-        if many:
+        worst = int(np.argmax(lost))
+        if lost[worst] > LOST_SHARE_WARNING:
             warn_user(
                 f"The {bases[worst].kernel.name} kernel is not positive semi-definite: "
-                f"X[{worst}] loses {lost[worst]:.0%} of its energy, {many} of {n} "
-                f"subjects more than {LOST_SHARE_WARNING:.0%}. A larger hp loses less.",
+                f"X[{worst}] loses {lost[worst]:.0%} of its energy. A larger hp loses "
+                "less.",
                 KernelWarning,
             )
         if getattr(self, "standardize", 0) == "reliability" and self._warns_of_input:
@@ -225,18 +225,15 @@ class BaseAligner(BaseEstimator, Stored):
         list of tuple
             A kernel and an energy per subject.
         """
-        owner, energy = self._owner, getattr(self, "energy", None)
-        values = {
-            "kernel": getattr(self, "kernel", "linear"),
-            "kernel_params": getattr(self, "kernel_params", None),
-            "energy": 1.0 if energy is None else energy,
-        }
-        lists = [
-            [value[0] if isinstance(value, (list, tuple)) else value]
-            if n_subjects is None
-            else one_per_subject(name, value, n_subjects, owner=owner)
-            for name, value in values.items()
-        ]
+        owner, lists = self._owner, []
+        defaults = {"kernel": "linear", "kernel_params": None, "energy": 1.0}
+        for name, default in defaults.items():
+            value = getattr(self, name, default)
+            value = 1.0 if name == "energy" and value is None else value
+            if n_subjects is not None:
+                lists.append(one_per_subject(name, value, n_subjects, owner=owner))
+            else:
+                lists.append([value[0] if isinstance(value, list | tuple) else value])
         return [
             (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
             for k, hp, e in zip(*lists, strict=True)
@@ -253,7 +250,7 @@ class BaseAligner(BaseEstimator, Stored):
             )
         return partial(
             _read_basis,
-            standardize=standardize,
+            standardize=bool(standardize) if known else standardize,
             device=getattr(self, "device", None),
             eigenbasis=self._needs_eigenbasis,
             owner=self._owner,
@@ -519,17 +516,15 @@ def _read_basis(
             )
         basis = given.with_kernel(kernel).cut(energy)
     else:
-        by_reliability = isinstance(standardize, str)
-        own, groups = getattr(given, "labels", None), None
+        own = getattr(given, "labels", None)
         own = labels if own is None else own
-        if by_reliability and own is not None:
-            groups = encode_labels([own])[0][0]
+        weigh = standardize == "reliability" and own is not None
         basis = SubjectBasis(
             samples_of(given),
             kernel=kernel,
             energy=energy,
-            standardize=standardize if by_reliability else bool(standardize),
-            groups=groups,
+            standardize=standardize,
+            groups=encode_labels([own])[0][0] if weigh else None,
             runs=runs,
             name=name,
             device=device,

@@ -66,15 +66,12 @@ def check_same_samples(
             )
     known = [as_label_list(labels, f"y[{i}]") for i, labels in enumerate(y or [])]
     for i, labels in enumerate(known):
-        pairs = enumerate(zip(known[0], labels, strict=True))
-        differing = [t for t, (a, b) in pairs if a != b]
-        if differing:
-            t = differing[0]
-            raise InputError(
-                f"{owner} aligns row by row, but y[{i}] differs from y[0] in "
-                f"{len(differing)} of {len(labels)} samples, first at sample {t} "
-                f"({labels[t]!r} and {known[0][t]!r}). {WAYS_OUT}"
-            )
+        for t, (first, own) in enumerate(zip(known[0], labels, strict=True)):
+            if first != own:
+                raise InputError(
+                    f"{owner} aligns row by row, but y[{i}] differs from y[0], first "
+                    f"at sample {t} ({own!r} and {first!r}). {WAYS_OUT}"
+                )
     if warn and all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
         n, v = shapes[0]
         warn_user(

@@ -1,6 +1,6 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -117,17 +117,6 @@ class ParcelwiseMap(SubjectMap):
         return ParcelwiseMap(
             parts, mean=self.mean, space=self.space, signatures=self.signatures
         )
-
-    def _misfits(self) -> Iterator[str]:
-        yield from super()._misfits()
-        for columns, local, k in self.parts:
-            if columns.size and not 0 <= columns.min() <= columns.max() < self.n_voxels:
-                yield "has voxels that do not exist"
-            size = columns.size, k
-            if local is not None and size != (local.n_voxels, local.n_components):
-                yield "has a map that does not fit its voxels"
-        if all(local is None for _, local, _ in self.parts):
-            yield "has no parcel with a map"
 
 
 @dataclass(eq=False, repr=False)
@@ -275,14 +264,6 @@ class Parcelwise(PiecewiseAligner):
         own: Any = self.maps_[subject]
         columns = (columns for columns, _, _ in own.parts)
         return own, dict(zip(self.parcels_, columns, strict=True))
-
-    def _misfits(self) -> Iterator[str]:
-        counts = {len(self.parcels_), len(self.n_features_), len(self.aligners_)}
-        counts |= {len(m.parts) for m in self.maps_ if isinstance(m, ParcelwiseMap)}
-        if len(counts) > 1:
-            yield "has parcels that do not fit together"
-        if sum(self.n_features_) != self.n_components_:
-            yield "has parcels whose features do not add up"
 
 
 def parcel_labels(

@@ -1,6 +1,6 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -391,17 +391,6 @@ class Searchlight(PiecewiseAligner):
 
     def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
         return self.maps_[0], dict(enumerate(self.neighborhoods_))
-
-    def _misfits(self) -> Iterator[str]:
-        n, n_voxels = len(self.neighborhoods_), self.n_components_
-        for columns in self.neighborhoods_:
-            if columns.size and not 0 <= columns.min() <= columns.max() < n_voxels:
-                yield "has neighborhoods of voxels that do not exist"
-        local = self.joinable_, self.aligners_, self.reference_maps_
-        if len(set(map(len, local))) > 1 or not all(0 <= s < n for s in self.joinable_):
-            yield "has local models that do not fit"
-        if len(self.centers_) != n:
-            yield "has other centers than neighborhoods"
 
 
 def positions_of(parts: Sequence[Part]) -> Positions:

@@ -10,7 +10,7 @@ individual term for :math:`S = D - C`, where :math:`C` is :math:`D` clipped to
 and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
@@ -152,11 +152,6 @@ class RobustMap(WeightMap):
             if not moving.any():
                 break
         return R
-
-    def _misfits(self) -> Iterator[str]:
-        yield from super()._misfits()
-        if not self.lam > 0 or self.max_iter < 0:
-            yield "has a wrong lam or max_iter"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

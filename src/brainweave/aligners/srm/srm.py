@@ -1,7 +1,6 @@
 """The Shared Response Model of Chen et al. (2015), probabilistic and deterministic."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -220,11 +219,6 @@ class SRM(_SharedResponseModel):
         "rho2_": "fitted",
         "log_likelihood_": float,
     }
-
-    def _misfits(self) -> Iterator[str]:
-        n = len(self.rho2_)  # subjects that joined later have none
-        if n > self.n_subjects_:
-            yield f"has noise of {n} subjects"
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
