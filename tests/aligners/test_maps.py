@@ -123,7 +123,7 @@ def test_maps_without_a_brain_or_samples_say_so(data):
     with pytest.raises(InputError, match="does not know its brain space"):
         fitted.to_image(0)
     fitted.space = object()
-    with pytest.raises(InputError, match="what must be 'patterns' or 'weights'"):
+    with pytest.raises(InputError, match="what of to_image must be one of"):
         fitted.to_image(0, what="colours")
     with pytest.raises(IndexError):
         fitted.to_image(3)

@@ -182,7 +182,7 @@ class BaseAligner(BaseEstimator, Stored):
         names = [f"X[{i}]" for i in range(n)]
         bases = map_subjects(
             self._reader(),
-            *(subjects, labels, self.basis_settings(n), names, runs),
+            *(subjects, labels, self._basis_settings(n), names, runs),
             n_jobs=self._jobs(subjects),
             threads_only=all(isinstance(s, SubjectBasis) for s in subjects),
         )
@@ -212,19 +212,8 @@ class BaseAligner(BaseEstimator, Stored):
         there = str(getattr(self, "device", None)).startswith("cuda")
         return 2 if there and n_jobs is None else n_jobs
 
-    def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
-        """Return the kernel and energy of each subject.
-
-        Parameters
-        ----------
-        n_subjects : int or None
-            How many; None for a new subject, who gets the first of several settings.
-
-        Returns
-        -------
-        list of tuple
-            A kernel and an energy per subject.
-        """
+    def _basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
+        """Return the kernel and energy of each subject; of a new one, if n is None."""
         owner, lists = self._owner, []
         defaults = {"kernel": "linear", "kernel_params": None, "energy": 1.0}
         for name, default in defaults.items():
@@ -310,7 +299,7 @@ class BaseAligner(BaseEstimator, Stored):
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
         labels = None if y is None else self._labels_from([y])[0]
-        (settings,) = self.basis_settings(None)
+        (settings,) = self._basis_settings(None)
         basis = self._reader()(X, labels, settings, "the new subject")
         if self._spaces is not None:
             (basis.space,) = self._spaces

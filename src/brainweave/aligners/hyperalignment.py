@@ -7,7 +7,6 @@ import numpy as np
 import scipy.linalg
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number
 from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
@@ -135,13 +134,8 @@ class Hyperalignment(RotationAligner):
     _stored: ClassVar[dict[str, Any]] = {"template_": "n dimensions"}
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        k = most = max(b.n_kept for b in bases)
-        if self.n_components is not None and (k := self._n_components()) > most:
-            raise InputError(
-                f"n_components={k} is more than the {most} dimensions of the common "
-                "space, the most that any subject keeps. Use fewer components or more "
-                "energy."
-            )
+        most = max(b.n_kept for b in bases)
+        k = self._components_up_to(most, "of the common space")
         shrinks = [self._shrink(b) for b in bases]
         scaled = [b.coordinates * s for b, s in zip(bases, shrinks, strict=True)]
         rotations, self.template_, variances = self._rotate(scaled)
@@ -366,12 +360,8 @@ class SVDHyperalignment(RotationAligner):
                 sum(grams), subset_by_index=[n - k - 1, n - 1], check_finite=False
             )
         values, U = found[:0:-1], U[:, :0:-1]  # the one in front tells of a tie
-        if values[-1] <= 1e-12 * values[0]:
-            rank = int((values > 1e-12 * values[0]).sum())
-            raise InputError(
-                f"n_components={k} is more than the {rank} dimensions that all "
-                "subjects have together. Use fewer components."
-            )
+        rank = int((values > 1e-12 * values[0]).sum())
+        self._components_up_to(rank, "that all subjects have together")
         warn_of_tie(found[::-1], k)
         self.singular_values_ = np.sqrt(values)
         self.joint_ = np.sqrt(len(bases)) * U / self.singular_values_

@@ -20,7 +20,7 @@ from brainweave._core.arrays import (
 from brainweave._core.exceptions import InputError
 from brainweave._core.html import map_html
 from brainweave._core.stored import Stored
-from brainweave._core.validation import check_samples
+from brainweave._core.validation import check_option, check_samples
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.device import device_for
 from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
@@ -251,8 +251,7 @@ class SubjectMap(Stored):
                 "This subject's map does not know its brain space. Fit on a Study that "
                 "was loaded from images."
             )
-        if what not in ("patterns", "weights"):
-            raise InputError(f"what must be 'patterns' or 'weights'; got {what!r}.")
+        check_option("what", what, ("patterns", "weights"), owner="to_image")
         values = (self.patterns if what == "patterns" else self.weights.T)[[component]]
         whole = values.toarray() if scipy.sparse.issparse(values) else values
         return self.space.to_image(np.ravel(whole))

@@ -136,6 +136,16 @@ class TimeLocked(BaseAligner):
         k = self.n_components
         return check_int("n_components", k, minimum=1, owner=self._owner)
 
+    def _components_up_to(self, most: int, what: str) -> int:
+        """Return n_components, by default as many as there are dimensions."""
+        k = most if self.n_components is None else self._n_components()
+        if k > most:
+            raise InputError(
+                f"n_components={k} is more than the {most} dimensions {what}. Use "
+                "fewer components."
+            )
+        return k
+
     def _wanted_components(self, bases: list[SubjectBasis]) -> int:
         """Return n_components, if every subject has as many dimensions."""
         k = self._n_components()

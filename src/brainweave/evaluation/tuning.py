@@ -236,7 +236,7 @@ class GDMCV(BaseAligner):
             params = {"n_components": k, "energy": energy, "kernel": named}
             params["kernel_params"] = None if hp is None else {"hp": hp}
             settings.append({**params, "graph": graph})
-            self._model(settings[-1]).basis_settings(None)  # refuses what cannot be
+            self._model(settings[-1])._basis_settings(None)  # refuses what cannot be
         return settings
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_int
+from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.adapters.packages import METHODS, Method, Wanted
 from brainweave.aligners.maps import SubjectMap, WeightMap, common_settings
 from brainweave.aligners.timelocked import TimeLocked
@@ -99,13 +99,7 @@ class Adapter(TimeLocked):
 
     @property
     def _method(self) -> Method:
-        found = METHODS.get(self.method)
-        if found is None:
-            raise InputError(
-                f"There is no method {self.method!r} of another package; there are "
-                f"{', '.join(METHODS)}."
-            )
-        return found
+        return METHODS[check_option("method", self.method, [*METHODS], owner="Adapter")]
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         super()._check_subjects(subjects, y)

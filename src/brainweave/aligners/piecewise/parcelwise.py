@@ -26,7 +26,6 @@ from brainweave.aligners.piecewise.piecewise import (
     given_per_subject,
     once_per_space,
     places_per_subject,
-    take_maps,
 )
 from brainweave.basis.places import is_atlas, labels_at
 
@@ -214,8 +213,9 @@ class Parcelwise(PiecewiseAligner):
         parts: list[list[Any]] = [[] for _ in settings]
         self.parcels_, self.aligners_, self.n_features_ = [], [], []
         for k, local in fits:
-            for own, at, m in zip(parts, pieces.columns, take_maps(local), strict=True):
+            for own, at, m in zip(parts, pieces.columns, local.maps_, strict=True):
                 own.append((at[k], m, m.n_components))
+            local.maps_ = []  # new subjects can still join
             self.parcels_.append(pieces.names[k])
             self.aligners_.append(local)
             self.n_features_.append(parts[0][-1][-1])

@@ -139,12 +139,6 @@ def fit_local(aligner: Any, X: list[Any], *more: Any, known: Any = None) -> Any:
     return local
 
 
-def take_maps(local: Any) -> list[SubjectMap]:
-    """Take the maps from a local aligner; new subjects can still join it."""
-    maps, local.maps_ = local.maps_, []
-    return list(maps)
-
-
 def join_local(aligner: Any, X: Any, y: Any, spaces: list[Any] | None) -> SubjectMap:
     """Let a new subject join a local aligner."""
     local = copy(aligner)

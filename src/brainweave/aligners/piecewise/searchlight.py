@@ -30,7 +30,6 @@ from brainweave.aligners.piecewise.piecewise import (
     Positions,
     once_per_space,
     places_per_subject,
-    take_maps,
 )
 from brainweave.basis.places import Part, parts_of
 
@@ -320,7 +319,7 @@ class Searchlight(PiecewiseAligner):
         self.neighborhoods_, self.n_components_ = columns[0], sizes[0]
         self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
-            maps = take_maps(local)
+            maps, local.maps_ = local.maps_, []  # new subjects can still join
             for builder, m in zip(builders, maps, strict=True):
                 builder.add(k, m, maps[0])
             if self.keep_local:
