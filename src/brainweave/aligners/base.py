@@ -147,8 +147,7 @@ class BaseAligner(BaseEstimator, Stored):
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Learn the maps of subjects that were checked."""
         bases = self._read_bases(subjects, y)
-        spaces = [getattr(s, "space", None) for s in subjects]
-        self._set_solution(bases, self._solve(bases, y), spaces)
+        self._set_solution(bases, self._solve(bases, y))
 
     @property
     def _joins_samples(self) -> bool:
@@ -245,27 +244,20 @@ class BaseAligner(BaseEstimator, Stored):
             owner=self._owner,
         )
 
-    def _set_solution(
-        self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
-    ) -> None:
+    def _set_solution(self, bases: list[SubjectBasis], solution: list[Matrix]) -> None:
         self.bases_ = bases
         for name in ("coef_", "mixing_"):  # of another fit
             self.__dict__.pop(name, None)
         if self._solution_name:
             setattr(self, self._solution_name, solution)
-        self.maps_ = [
-            self._make_map(b, c, space=s)
-            for b, c, s in zip(bases, solution, spaces, strict=True)
-        ]
+        self.maps_ = list(map(self._make_map, bases, solution))
         self.n_subjects_ = len(bases)
         self.n_components_ = self.maps_[0].n_components
 
-    def _make_map(
-        self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
-    ) -> SubjectMap:
+    def _make_map(self, basis: SubjectBasis, solution: Matrix) -> SubjectMap:
         kind = "mixing" if self._solution_name == "mixing_" else "coef"
-        solution: Any = {kind: coef, "isometric": self._isometric, "space": space}
-        return BasisMap(basis, **solution)
+        more: Any = {kind: solution, "isometric": self._isometric}
+        return BasisMap(basis, **more, space=basis.space)
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
@@ -283,8 +275,7 @@ class BaseAligner(BaseEstimator, Stored):
             The map of the new subject.
         """
         basis, y = self._new_subject(X, y)
-        coef = self._solve_new(basis, y)
-        return self._make_map(basis, coef, space=getattr(X, "space", None))
+        return self._make_map(basis, self._solve_new(basis, y))
 
     def _for_rows(self, rows: NDArray[np.intp], y: Any) -> tuple["BaseAligner", Any]:
         """Return a model and y for a newcomer who has some of the aligning rows only.

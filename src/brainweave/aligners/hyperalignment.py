@@ -147,15 +147,13 @@ class Hyperalignment(RotationAligner):
         """Return the factor that scales each kernel coordinate before rotation."""
         return np.ones(basis.n_kept)
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
+    def _make_map(self, basis: SubjectBasis, solution: Matrix) -> SubjectMap:
         # X = T R^T: the way back undoes the rotation, and the scaling if there is any
         shrink = self._shrink(basis)
         if (shrink == 1).all():
-            return BasisMap(basis, solution, isometric=True, space=space)
+            return BasisMap(basis, solution, isometric=True, space=basis.space)
         back = (solution / (shrink**2)[:, None]).T
-        return BasisMap(basis, solution, pattern_coef=back, space=space)
+        return BasisMap(basis, solution, pattern_coef=back, space=basis.space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         self._check_rows(basis)

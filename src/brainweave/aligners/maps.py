@@ -268,10 +268,10 @@ class SubjectMap(Stored):
             yield "has more undetermined dimensions than shared features"
 
 
-def common_settings(basis: Any, space: Any) -> dict[str, Any]:
+def common_settings(basis: Any) -> dict[str, Any]:
     """Return what every map keeps of the basis it was learned in, or of another map."""
-    kept = {name: getattr(basis, name) for name in ("mean", "scale", "signatures")}
-    return {**kept, "space": space}
+    kept = ("mean", "scale", "signatures", "space")
+    return {name: getattr(basis, name) for name in kept}
 
 
 def refuse_non_finite(features: Any, name: str) -> None:
@@ -346,7 +346,7 @@ class BasisMap(SubjectMap):
         space: Any = None,
         **common: Any,
     ) -> None:
-        super().__init__(**common_settings(basis, space), **common)
+        super().__init__(**{**common_settings(basis), "space": space}, **common)
         self.basis, self.mixing = basis, mixing
         self._coef, self._pattern_coef = coef, pattern_coef
 
@@ -451,7 +451,7 @@ class BasisMap(SubjectMap):
             isometric=self.isometric,
             objective_history=self.objective_history,
             n_undetermined=self.n_undetermined,
-            **common_settings(self, self.space),
+            **common_settings(self),
         )
 
     _stored_form = detach  # files hold weights of voxels where the kernel is linear

@@ -90,10 +90,8 @@ class NoAlignment(BaseAligner):
         self.n_components_ = bases[0].n_voxels
         return [self._solve_new(basis, None) for basis in bases]
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return VoxelMap(**common_settings(basis, space))
+    def _make_map(self, basis: SubjectBasis, solution: Matrix) -> SubjectMap:
+        return VoxelMap(**common_settings(basis))
 
     def _features(self, i: int) -> NDArray[Any]:
         return np.hstack([to_numpy(z) for _, z in self.bases_[i].chunks()])

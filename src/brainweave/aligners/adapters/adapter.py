@@ -167,15 +167,12 @@ class Adapter(TimeLocked):
         template, wanted = self.shared_response_, self._wanted(basis)
         return np.asarray(self._call(join, samples, template, wanted))
 
-    def _make_map(
-        self, basis: SubjectBasis, weights: Matrix, *, space: Any = None
-    ) -> SubjectMap:
+    def _make_map(self, basis: SubjectBasis, weights: Matrix) -> SubjectMap:
         samples = basis.in_places(None)
         kept = ~np.isinf(basis.scale)
         weights = np.where(kept[:, None], weights, 0.0).astype(basis.dtype)
         patterns = np.linalg.pinv(samples @ weights, rcond=1e-10) @ samples
-        common = common_settings(basis, space)
-        return WeightMap(weights=weights, patterns=patterns, **common)
+        return WeightMap(weights=weights, patterns=patterns, **common_settings(basis))
 
     def _features(self, i: int) -> Any:
         basis = self.bases_[i]

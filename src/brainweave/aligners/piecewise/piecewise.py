@@ -133,7 +133,7 @@ def fit_local(aligner: Any, X: list[Any], *more: Any, known: Any = None) -> Any:
     local = fit_piece(aligner, X, *more, known=known)
     local.maps_ = [m.detach() for m in local.maps_]
     for m in local.maps_:
-        m.signatures = None  # those of whole samples are kept with the whole map
+        m.signatures = m.space = None  # those of the whole are kept with the whole map
     for name in NOT_FOR_NEW_SUBJECTS:
         local.__dict__.pop(name, None)
     return local
@@ -143,8 +143,9 @@ def join_local(aligner: Any, X: Any, y: Any, spaces: list[Any] | None) -> Subjec
     """Let a new subject join a local aligner."""
     local = copy(aligner)
     local._spaces = spaces
-    joined: SubjectMap = local.fit_new_subject(X, y)
-    return joined.detach()
+    joined: SubjectMap = local.fit_new_subject(X, y).detach()
+    joined.space = None
+    return joined
 
 
 def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:

@@ -264,14 +264,12 @@ class RobustSRM(FromRandomStart):
         self._set_convergence(iterations)
         return maps
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Floats, *, space: Any = None
-    ) -> RobustMap:
+    def _make_map(self, basis: SubjectBasis, solution: Floats) -> RobustMap:
         return RobustMap(
             weights=solution,
             lam=self._bound(),
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
-            **common_settings(basis, space),
+            **common_settings(basis),
         )
 
     def _features(self, i: int) -> NDArray[Any]:
