@@ -68,9 +68,9 @@ class SubjectMap(Stored):
     patterns : array of shape (K, n_voxels)
         Standardised voxels per shared feature.
     basis, coef, mixing
-        Of the maps that have them, the subject's kernel coordinates, shared features
-        per coordinate (n_kept, K), and the weights as mixtures of the standardised
-        aligning samples, (n_samples, K).
+        Of the maps that have them, the subject's kernel coordinates, and shared
+        features per coordinate (n_kept, K), or the weights as mixtures of the
+        standardised aligning samples, (n_samples, K).
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -348,7 +348,7 @@ class BasisMap(SubjectMap):
     ) -> None:
         super().__init__(**{**common_settings(basis), "space": space}, **common)
         self.basis, self.mixing = basis, mixing
-        self._coef, self._pattern_coef = coef, pattern_coef
+        self.coef, self.pattern_coef = coef, pattern_coef
 
     @property
     def kernel(self) -> str:
@@ -365,26 +365,6 @@ class BasisMap(SubjectMap):
         """Number of voxels a sample must have (of training samples, if precomputed)."""
         precomputed = self.kernel == "precomputed"
         return self.basis.n_samples if precomputed else self.basis.n_voxels
-
-    @cached_property
-    def coef(self) -> Matrix:
-        """Shared features per kernel coordinate, (n_kept, K)."""
-        if self._coef is not None:
-            return self._coef
-        V = self.basis.vectors
-        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
-
-    @property
-    def pattern_coef(self) -> Matrix:
-        """Coordinates per shared feature, (K, n_kept)."""
-        if self._pattern_coef is not None:
-            return self._pattern_coef
-        coef: Matrix = self.coef
-        if self.isometric:
-            return coef.T
-        weighted = self.basis.values[:, None] * coef
-        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
-        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
 
     def _weight_mixing(self) -> Matrix:
         """Return the weights as mixtures of the aligning samples, (n_samples, K)."""
@@ -425,8 +405,12 @@ class BasisMap(SubjectMap):
         if self.isometric:
             return np.ascontiguousarray(self.weights.T)
         if self.mixing is None:
-            V, d = self.basis.vectors, self.basis.values
-            mixing = np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
+            V, d, back = self.basis.vectors, self.basis.values, self.pattern_coef
+            if back is None:
+                # regression of V sqrt(d) on V sqrt(d) coef, without forming either
+                weighted = d[:, None] * self.coef
+                back = np.linalg.pinv(self.coef.T @ weighted, rcond=1e-10) @ weighted.T
+            mixing = np.asarray(V @ (back / np.sqrt(d)).T)
         else:
             features = self._mixed_features()
             inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
@@ -461,15 +445,11 @@ class BasisMap(SubjectMap):
         plain = self.detach()
         return super().__reduce_ex__(protocol) if plain is self else (copy, (plain,))
 
-    def _stored_value(self, name: str) -> Any:
-        given = {"coef": self._coef, "pattern_coef": self._pattern_coef}
-        return given[name] if name in given else super()._stored_value(name)
-
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
-        if (self._coef is None) == (self.mixing is None):
+        if (self.coef is None) == (self.mixing is None):
             yield "has no coefficients, or two kinds of them"
-        if self._coef is not None and len(self._coef) != self.basis.n_kept:
+        if self.coef is not None and len(self.coef) != self.basis.n_kept:
             yield "has coefficients of another basis"
         if self.mixing is not None and len(self.mixing) != self.basis.n_samples:
             yield "mixes other samples than its basis has"

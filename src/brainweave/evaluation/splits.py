@@ -208,8 +208,7 @@ class Split:
         features = dict(zip(rest, read, strict=True))
         for i in shared:
             m = maps[i]
-            mixing = m._weight_mixing() if m.mixing is None else m.mixing
-            features[i] = np.asarray(self._kernel_of(i, m.basis) @ mixing)
+            features[i] = np.asarray(self._kernel_of(i, m.basis) @ m._weight_mixing())
         return [features[i] for i in range(len(maps))]
 
     def _name_of(self, i: int) -> str:
