@@ -24,7 +24,7 @@ ROBUST = "robust features are no linear function, so their mean is near zero onl
 CASES: dict[str, Case] = {
     "GDM": Case(bw.GDM(3), labels=True),
     "PaperGDM": Case(bw.PaperGDM(3, energy=0.9), labels=True),
-    "GDMCV": Case(bw.GDMCV(energies=(0.5, 0.9)), labels=True),
+    "GDMCV": Case(bw.GDMCV(energies=(0.5, 0.9), n_components=3), labels=True),
     "NoAlignment": Case(
         bw.NoAlignment(), EQUAL, excused={"different_voxel_counts": VOXELWISE}
     ),

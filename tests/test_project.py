@@ -58,6 +58,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     extras = project["project"]["optional-dependencies"].values()
     declared = required.union(*map(_names, extras))
     called = {"sklearn": "scikit-learn", "PIL": "pillow", "openneuro": "openneuro-py"}
+    called |= {"cca_zoo": "cca-zoo"}
     found = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -326,8 +326,8 @@ def test_pieces_are_checked_one_by_one(kind, tmp_path):
     inner = bw.DetSRM(2, max_iter=20, tol=0, random_state=0)
     model = bw.Parcelwise(inner, np.repeat(np.arange(8), 10) + 1)
     if kind == "searchlight":
-        places = np.array_split(np.arange(80), 8)
-        model = bw.Searchlight(inner, neighborhoods=places)
+        lights = {"coordinates": np.arange(80)[:, None] // 10, "radius": 0.5}
+        model = bw.Searchlight(inner, centers=range(0, 80, 10), **lights)
     model.fit(X)
     assert "pass X" in bw.alignment_check(model).verdict
     check = bw.alignment_check(model, X)

@@ -75,9 +75,10 @@ def check_noise(name, number):
         parcels = np.arange(X[0].shape[1]) % 2 + 1
         aligner = bw.Parcelwise(aligner.aligner, parcels)
     if name == "Searchlight":
-        voxels = np.arange(X[0].shape[1])
-        lists = np.array_split(voxels, max(2, len(voxels) // 10))
-        aligner = bw.Searchlight(bw.Hyperalignment(2), neighborhoods=lists)
+        v = X[0].shape[1]
+        place = np.sort(np.arange(v) % max(2, v // 10))
+        lights = {"coordinates": place[:, None], "centers": np.unique(place, True)[1]}
+        aligner = bw.Searchlight(bw.Hyperalignment(2), radius=0.5, **lights)
     y = None if name == "GDM, time" else y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -260,9 +260,9 @@ def test_dimensions_of_at_most_six_subjects_are_listed(rng, n, more):
 
 def test_settings_of_the_first_subject_serve_a_new_one():
     model = PaperGDM(2, energy=[0.5, 0.9], kernel=["gaussian", "linear"])
-    ((kernel, energy),) = model.basis_settings(None)
+    ((kernel, energy),) = model._basis_settings(None)
     assert (kernel.name, energy) == ("gaussian", 0.5)
-    assert [e for _, e in model.basis_settings(2)] == [0.5, 0.9]
+    assert [e for _, e in model._basis_settings(2)] == [0.5, 0.9]
 
 
 def test_ids_that_nobody_shares(rng):

@@ -45,18 +45,17 @@ def study(seed=0, n=14, voxels=(9, 9, 9), noise=0.3):
     return X
 
 
-def voxel_hyperalign(X, reference=0, passes=1):
+def voxel_hyperalign(X, passes=1):
     """Hyperalignment as published, on voxels x voxels rotations."""
     width = max(x.shape[1] for x in X)
     X = [np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in X]
-    order = [reference, *(i for i in range(len(X)) if i != reference)]
-    aligned = {reference: X[reference]}
-    for i in order[1:]:
+    aligned = {0: X[0]}
+    for i in range(1, len(X)):
         mean = np.mean(list(aligned.values()), axis=0)
         aligned[i] = X[i] @ scipy.linalg.orthogonal_procrustes(X[i], mean)[0]
     for _ in range(passes):
-        for i in order:
-            mean = np.mean([aligned[j] for j in order if j != i], axis=0)
+        for i in range(len(X)):
+            mean = np.mean([aligned[j] for j in aligned if j != i], axis=0)
             aligned[i] = X[i] @ scipy.linalg.orthogonal_procrustes(X[i], mean)[0]
     common = np.mean([aligned[i] for i in range(len(X))], axis=0)
     R = [scipy.linalg.orthogonal_procrustes(x, common)[0] for x in X]
@@ -68,12 +67,11 @@ def voxel_hyperalign(X, reference=0, passes=1):
 
 
 @pytest.mark.parametrize("voxels", [(9, 9, 9), (30, 30, 30), (9, 12, 7), (40, 25, 30)])
-@pytest.mark.parametrize("reference", [0, 2])
-def test_reduced_coordinates_give_the_voxel_space_solution(voxels, reference):
+def test_reduced_coordinates_give_the_voxel_space_solution(voxels):
     X = study(voxels=voxels)
-    expected = voxel_hyperalign(X, reference, passes=3)
+    expected = voxel_hyperalign(X, passes=3)
     k = 5
-    model = Hyperalignment(k, reference=reference, max_iter=3, standardize=False)
+    model = Hyperalignment(k, max_iter=3, standardize=False)
     features = model.fit_transform(X)
     for a, b in zip(features, expected, strict=True):
         assert_allclose(a, b[:, :k], atol=1e-8 * np.abs(b).max())
@@ -259,7 +257,7 @@ def test_unequal_samples_name_both_ways_out():
 def test_labels_in_another_order_are_refused():
     X = study(16, voxels=(20, 16))
     y = [["a", "b"] * 7, ["a", "b"] * 6 + ["b", "a"]]
-    with pytest.raises(ValueError, match=r"y\[1\] differs from y\[0\] in 2 of 14.*12"):
+    with pytest.raises(ValueError, match=r"y\[1\] differs from y\[0\], .* sample 12"):
         Hyperalignment().fit(X, y)
     Hyperalignment().fit(X, [["a", None] * 7] * 2)
 
@@ -267,10 +265,6 @@ def test_labels_in_another_order_are_refused():
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        (
-            {"reference": 5},
-            "reference of .* must be between 0 and 1, got 5",
-        ),
         ({"n_components": 19}, "n_components=19 is more than the 13"),
         ({"max_iter": 0}, "max_iter"),
         ({"tol": -1}, "tol of Hyperalignment must be >= 0"),

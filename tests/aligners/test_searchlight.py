@@ -3,7 +3,6 @@
 import pickle
 import threading
 import time
-from copy import copy
 
 import joblib
 import numpy as np
@@ -36,30 +35,24 @@ def standardized(x):
     return (x - x.mean(axis=0)) / x.std(axis=0)
 
 
-def plain_aggregation(X, lists, reference, k=3):
+def plain_aggregation(X, lists, k=3):
     """Average the local maps in dense matrices, as the formula reads."""
     v = X[0].shape[1]
     sums, counts = [np.zeros((v, v)) for _ in X], np.zeros(v)
     for voxels in lists:
         local = DetSRM(k, random_state=0).fit([x[:, voxels] for x in X])
         for T, m in zip(sums, local.maps_, strict=True):
-            T[np.ix_(voxels, voxels)] += m.weights @ local.maps_[reference].patterns
+            T[np.ix_(voxels, voxels)] += m.weights @ local.maps_[0].patterns
         counts[voxels] += 1
     return [T / counts for T in sums]
 
 
-@pytest.mark.parametrize("reference", [0, 2])
-def test_map_is_the_average_of_the_local_maps(reference):
+def test_map_is_the_average_of_the_local_maps():
     X = line_study()
-    model = model_of(reference=reference).fit(X)
+    model = model_of().fit(X)
     lists = neighborhoods_within(LINE, LINE, 3)
-    for T, m, x, f in zip(
-        plain_aggregation(X, lists, reference),
-        model.maps_,
-        X,
-        model.transform(X),
-        strict=True,
-    ):
+    dense = plain_aggregation(X, lists)
+    for T, m, x, f in zip(dense, model.maps_, X, model.transform(X), strict=True):
         assert_allclose(m.weights.toarray(), T, atol=1e-10)
         assert_allclose(f, standardized(x) @ T, atol=1e-9)
     assert_array_equal(model.coverage_, [len(c) for c in lists])
@@ -78,9 +71,7 @@ def test_one_neighborhood_of_all_voxels_is_the_aligner_itself():
 
 def test_values_do_not_grow_with_the_number_of_searchlights():
     X = line_study()
-    lists = neighborhoods_within(LINE, LINE, 3)
-    once = Searchlight(DetSRM(3, random_state=0), neighborhoods=lists).fit(X)
-    often = Searchlight(DetSRM(3, random_state=0), neighborhoods=lists * 3).fit(X)
+    once, often = (model_of(centers=[*range(30)] * n).fit(X) for n in (1, 3))
     for a, b in zip(once.transform(X), often.transform(X), strict=True):
         assert_allclose(a, b, atol=1e-10)
     shared = once.transform(X)[:1]
@@ -98,9 +89,8 @@ def test_planted_local_rotations_are_undone():
             Q = np.linalg.qr(rng.normal(size=(5, 5)))[0]
             turned[:, start : start + 5] = first[:, start : start + 5] @ Q
         X.append(turned + 0.01 * rng.normal(size=first.shape))
-    blocks = [np.arange(s, s + 5) for s in range(0, 30, 5)]
-    aligner = Hyperalignment(standardize=False)
-    model = Searchlight(aligner, neighborhoods=blocks).fit(X)
+    blocks = {"coordinates": LINE // 5, "radius": 0.5, "centers": range(0, 30, 5)}
+    model = model_of(Hyperalignment(standardize=False), **blocks).fit(X)
     shared = model.transform(X)
     assert_allclose(shared[1], shared[0], atol=0.1)
     assert_allclose(shared[0], first - first.mean(0), atol=1e-8)
@@ -140,9 +130,6 @@ def test_subjects_may_differ_in_voxels():
     assert reached[0, 1] > 0.9
     with pytest.raises(InputError, match="has 15 voxels, the reference 30"):
         model.fit_new_subject(X[2])
-    lists = [neighborhoods_within(p, LINE, 4) for p in places]
-    given = Searchlight(Hyperalignment(2), neighborhoods=lists).fit(X)
-    assert_allclose(given.transform(X)[1], model.transform(X)[1], atol=1e-10)
 
 
 def test_neighborhoods_that_cannot_be_aligned_are_skipped_and_reported():
@@ -252,46 +239,19 @@ def test_kernels_without_weights_are_refused_with_the_reason():
 @pytest.mark.parametrize(
     ("params", "error", "text"),
     [
-        ({"radius": None}, InputError, "needs a radius or neighborhoods"),
+        ({"radius": None}, TypeError, "radius of Searchlight must be a number"),
         ({"radius": -1}, InputError, "radius of Searchlight must be > 0"),
-        ({"radius": "3"}, TypeError, "radius of Searchlight must be a number"),
-        (
-            {"neighborhoods": [[0, 1]]},
-            InputError,
-            "neighborhoods, not both",
-        ),
         ({"coordinates": LINE[:9]}, InputError, r"each of the 30 voxels of X\[0\]"),
         ({"coordinates": LINE * np.nan}, ValueError, "must be finite"),
         ({"coordinates": [LINE, LINE]}, InputError, "2 entries for 3 subjects"),
         ({"centers": [40]}, InputError, "must be voxel numbers from 0 to 29"),
         ({"centers": [0.5]}, InputError, "must be voxel numbers"),
-        ({"reference": 3}, InputError, "must be between 0 and 2, got 3"),
-        ({"min_voxels": 0}, InputError, "min_voxels of Searchlight must be >= 1"),
+        ({"centers": []}, InputError, "no neighborhoods"),
     ],
 )
 def test_wrong_parameters_are_named(params, error, text):
     with pytest.raises(error, match=text):
         model_of(**params).fit(line_study())
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "text"),
-    [
-        (
-            [[0, 1], [5, 30]],
-            InputError,
-            "neighborhood 1 .* 0 to 29",
-        ),
-        ([[0.5, 1.0]], InputError, "must be voxel numbers"),
-        ([[[0, 1]], [[0, 1]]], InputError, "2 entries for 3 subjects"),
-        ([[[0, 1]], [[0, 1]], [[0, 1], [2, 3]]], InputError, "one by one"),
-        (np.ones((2, 7), bool), InputError, "must be voxel numbers"),
-        ([], InputError, "no neighborhoods"),
-    ],
-)
-def test_wrong_neighborhoods_are_named(given, error, text):
-    with pytest.raises(error, match=text):
-        model_of(radius=None, coordinates=None, neighborhoods=given).fit(line_study())
 
 
 def test_nan_is_refused():
@@ -332,59 +292,12 @@ def test_all_cores_are_used_by_default_with_the_same_warnings_and_bits(monkeypat
         assert_array_equal(a, b)
 
 
-def test_neighborhoods_may_be_given_for_each_subject():
-    X = line_study()
-    lists = neighborhoods_within(LINE, LINE[::3], 3)
-    plain = {"radius": None, "coordinates": None}
-    one = model_of(neighborhoods=lists, **plain).fit(X)
-    each = model_of(neighborhoods=[lists] * 3, **plain).fit(X)
-    for ours, theirs in zip(one.transform(X), each.transform(X), strict=True):
-        assert_allclose(ours, theirs)
-    uneven = [X[0], X[1][:, :-1], X[2]]
-    with pytest.raises(InputError, match="Give one list per subject"):
-        model_of(neighborhoods=lists, **plain).fit(uneven)
-
-
-def test_neighborhoods_of_a_new_subject_correspond_one_by_one():
-    X = line_study(n_subjects=4)
-    lists = neighborhoods_within(LINE, LINE[::3], 3)
-    plain = {"radius": None, "coordinates": None}
-    model = model_of(neighborhoods=lists, **plain).fit(X[:3])
-    told = model.fit_new_subject(X[3], neighborhoods=lists)
-    assert_allclose(told.transform(X[3]), model.fit_new_subject(X[3]).transform(X[3]))
-    with pytest.raises(InputError, match="must correspond one by one"):
-        model.fit_new_subject(X[3], neighborhoods=lists[:-1])
-
-
-def test_searchlights_of_a_file_that_do_not_fit_are_told(rng):
-    X = [rng.normal(size=(12, 9)) for _ in range(2)]
-    around = [np.arange(5), np.arange(4, 9), np.array([2, 3])]
-    model = Searchlight(DetSRM(1, random_state=0), neighborhoods=around).fit(X)
-
-    def changed(**values):
-        other = copy(model)
-        vars(other).update(values)
-        return " ".join(other._misfits())
-
-    assert not changed()
-    for fine in ([], [2]):
-        assert not changed(neighborhoods_=[*around[:2], np.array(fine, int)])
-    for wrong in ([-1, 3], [3, 9], [-2, -1], [9, 12]):
-        found = changed(neighborhoods_=[*around[:2], np.array(wrong)])
-        assert "do not exist" in found
-    joinable = list(model.joinable_)
-    assert "do not fit" in changed(joinable_=joinable[:-1])
-    assert "do not fit" in changed(aligners_=model.aligners_[:-1])
-    for wrong in (-1, 3, 4):
-        assert "do not fit" in changed(joinable_=[*joinable[:-1], wrong])
-    assert "other centers" in changed(centers_=np.arange(2))
-    assert not changed(centers_=np.arange(3))
-
-
 def test_maps_hold_no_zeros_of_voxels_without_a_map(rng):
     X = [rng.normal(size=(12, 9)) for _ in range(2)]
-    around = [np.arange(5), np.arange(4, 8), np.array([8])]
+    places = LINE[:9].copy()
+    places[8] = 99
+    lights = {"radius": 2, "coordinates": places, "centers": [2, 6, 8]}
     with pytest.warns(SkippedWarning):
-        model = Searchlight(DetSRM(1, random_state=0), neighborhoods=around).fit(X)
+        model = model_of(DetSRM(1, random_state=0), **lights).fit(X)
     for own in model.maps_:
         assert own.weights.nnz == np.count_nonzero(own.weights.toarray()) > 0

@@ -97,10 +97,12 @@ def test_reduced_steps_equal_steps_on_voxels():
     codes, Q = np.arange(10) % 4, np.linalg.qr(rng.normal(size=(30, 3)))[0]
     small = SubjectTerms((U * d)[:20], (U * d)[20:], codes, 0.9, 0.1, Q.copy())
     large = SubjectTerms(x[:20], x[20:], codes, 0.9, 0.1, Vt.T @ Q)
-    histories = [step_map(s, R, theta) for s in (small, large)]
-    assert len(histories[0]) > 3
-    assert_allclose(histories[0], histories[1], rtol=1e-8)
-    assert_allclose(Vt.T @ small.Q, large.Q, atol=1e-6)
+    for _ in range(5):
+        before = small.Q
+        for subject in (small, large):
+            step_map(subject, R, theta, n_steps=1)
+        assert np.abs(small.Q - before).max() > 1e-4
+        assert_allclose(Vt.T @ small.Q, large.Q, atol=1e-6)
 
 
 def test_gradient_vanishes_along_the_manifold_at_the_end():
@@ -216,9 +218,9 @@ def test_new_subject_joins_by_movie_by_labels_or_by_both():
     by_labels = model.fit_new_subject(pictures, truth)
     for new in (both, movie, by_labels):
         assert_allclose(new.weights.T @ new.weights, np.eye(4), atol=1e-8)
-        assert (np.diff(new.objective_history) <= 0).all()
     for new in (both, by_labels):
-        assert np.mean(model.classify(new.transform(pictures)) == truth) > 0.95
+        logits = new.transform(pictures) @ model.theta_ + model.bias_
+        assert np.mean(model.classes_[logits.argmax(axis=1)] == truth) > 0.95
 
 
 def test_same_seed_same_bits_whatever_n_jobs_and_after_pickling():

@@ -47,7 +47,7 @@ ALIGNERS = {
     "SRM": SRM(2, random_state=0),
     "Parcelwise": Parcelwise(SRM(2, random_state=0), np.repeat([1, 2], 6)),
     "Searchlight": Searchlight(
-        SRM(2, random_state=0), neighborhoods=[np.arange(8), np.arange(4, 12)]
+        SRM(2, random_state=0), 4, coordinates=np.arange(12.0)[:, None], centers=[3, 8]
     ),
 }
 

@@ -177,7 +177,8 @@ def test_what_the_data_choose_is_chosen_in_each_fold(protocol, rng, monkeypatch)
     assert_allclose(found.scores.mean(), alone.mean)
     # neighbourhoods of all voxels settle for all what any of them would choose
     monkeypatch.setattr("brainweave.aligners.piecewise.piecewise.MANY_PIECES", 2)
-    light = Searchlight(local, neighborhoods=[np.arange(12)] * 3)
+    line = np.arange(12.0)[:, None]
+    light = Searchlight(local, radius=99, coordinates=line, centers=[0, 5, 11])
     settled = information_map(light, X, y, **how)
     assert_allclose(settled.scores, np.repeat(found.scores, 3, axis=0))
     if protocol == "held-out":

@@ -64,7 +64,7 @@ def test_values_of_classified_samples_change_no_map(rng, data, protocol):
     after = learned(GDM(2), other, y, protocol)
     for a, b in zip(before, after, strict=True):
         for one, two in zip(a.maps, b.maps, strict=True):
-            assert_array_equal(one.coef, two.coef)
+            assert_array_equal(one.weights, two.weights)
             # nor how voxels are standardised
             assert_array_equal(one.mean, two.mean)
             assert_array_equal(one.scale, two.scale)
@@ -78,7 +78,7 @@ def test_held_out_template_ignores_everything_of_the_test_subject(rng, data):
     after = learned(GDM(2), strange, labels, "held-out")[0]
     assert before.test == after.test == [0]
     for i in (1, 2, 3):
-        assert_array_equal(before.maps[i].coef, after.maps[i].coef)
+        assert_array_equal(before.maps[i].weights, after.maps[i].weights)
         assert_array_equal(before.features[i], after.features[i])
     assert_array_equal(before.aligner.group_sums_[0], after.aligner.group_sums_[0])
     assert not np.array_equal(before.features[0], after.features[0])
@@ -91,7 +91,7 @@ def test_joint_template_does_see_the_test_subject(rng, data):
     before = learned(GDM(2), X, y, "joint")[0]
     after = learned(GDM(2), strange, y, "joint")[0]
     assert before.test == [0]
-    assert not np.array_equal(before.maps[1].coef, after.maps[1].coef)
+    assert not np.array_equal(before.maps[1].weights, after.maps[1].weights)
 
 
 def test_labels_of_the_test_subject_change_no_prediction(rng, data):

@@ -53,19 +53,6 @@ def brainiak_directly(name):
     return directly
 
 
-def fastsrm_directly(X, Z, new):
-    from fastsrm.identifiable_srm import IdentifiableFastSRM
-
-    model = IdentifiableFastSRM(n_components=K, random_state=0, verbose=False)
-    model.aggregate = None
-    model.fit(turned(X))
-    found = [s.T for s in model.transform(turned(Z))]
-    model.aggregate = "mean"
-    response = model.transform(turned(X))
-    model.add_subjects(turned([new]), response)
-    return found, new @ model.basis_list[-1]
-
-
 def rotated_directly(X, Z, new):
     from hyperalignment.local_template import compute_procrustes_template
     from hyperalignment.procrustes import procrustes
@@ -75,19 +62,15 @@ def rotated_directly(X, Z, new):
     return found, new @ procrustes(new, common)
 
 
-def searchlights_directly(name):
-    def directly(X, Z, new):
-        from hyperalignment import searchlight as module
+def searchlights_directly(X, Z, new):
+    from hyperalignment.searchlight import searchlight_procrustes, searchlight_template
 
-        distances = np.linalg.norm(POSITIONS[:, None] - POSITIONS, axis=2)
-        near = [np.flatnonzero(own < 20.0) for own in distances]
-        apart = [own[at] for own, at in zip(distances, near, strict=True)]
-        common = module.searchlight_template(np.array(X), near, apart, 20.0)
-        function = getattr(module, f"searchlight_{name}")
-        each = [function(x, common, near, apart, 20.0) for x in [*X, new]]
-        return [z @ T for z, T in zip([*Z], each[:-1], strict=True)], new @ each[-1]
-
-    return directly
+    distances = np.linalg.norm(POSITIONS[:, None] - POSITIONS, axis=2)
+    near = [np.flatnonzero(own < 20.0) for own in distances]
+    apart = [own[at] for own, at in zip(distances, near, strict=True)]
+    common = searchlight_template(np.array(X), near, apart, 20.0)
+    each = [searchlight_procrustes(x, common, near, apart, 20.0) for x in [*X, new]]
+    return [z @ T for z, T in zip([*Z], each[:-1], strict=True)], new @ each[-1]
 
 
 def fugw_directly(X, Z, new):
@@ -135,11 +118,9 @@ DIRECTLY = {
     "fmralign:ridge": fmralign_directly("RidgeAlignment"),
     "fugw:dense": fugw_directly,
     "hyperalignment:procrustes": rotated_directly,
-    "hyperalignment:searchlight": searchlights_directly("procrustes"),
-    "hyperalignment:searchlight-ridge": searchlights_directly("ridge"),
+    "hyperalignment:searchlight": searchlights_directly,
     "brainiak:srm": brainiak_directly("SRM"),
     "brainiak:detsrm": brainiak_directly("DetSRM"),
-    "fastsrm:srm": fastsrm_directly,
     "cca-zoo:gcca": views_directly("cca_zoo.linear", "GCCA"),
     "cca-zoo:mcca": views_directly("cca_zoo.linear", "MCCA"),
     "multiviewica:multiviewica": ica_directly,

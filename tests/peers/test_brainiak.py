@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
-from brainweave.aligners.srm.srm import EMSteps, Model
-from brainweave.aligners.timelocked import Alignment
+from brainweave.aligners.srm.srm import Model, expect, maximise, sizes_of
+from brainweave.aligners.timelocked import Alignment, align_to
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
 
@@ -73,12 +73,13 @@ def test_srm_iterates(funcalign, record, n_iter):
     begin = funcalign.SRM(n_iter=0, features=K, rand_seed=1).fit(theirs(X))
     other = funcalign.SRM(n_iter=n_iter, features=K, rand_seed=1).fit(theirs(X))
     bases = [SubjectBasis(x, standardize=False) for x in X]
-    steps = EMSteps(bases, lambda f, *lists: list(map(f, *lists)))
+    sizes = sizes_of(bases)
     maps = [Alignment(None, x @ w) for x, w in zip(X, begin.w_, strict=True)]
     model = Model(maps, np.eye(K), np.ones(len(X)))
     for _ in range(n_iter):
-        posterior = steps.expect(model)
-        model = steps.maximise(posterior)
+        posterior = expect(sizes, model)
+        S, covariance, _ = posterior
+        model = maximise(sizes, [align_to(b, S) for b in bases], S, covariance)
     S = other.s_.T
     worst = np.abs(posterior.mean - S).max() / np.abs(S).max()
     worst = max(worst, np.abs(model.rho2 / other.rho2_ - 1).max())
@@ -109,8 +110,8 @@ def test_srm_likelihood(funcalign, record):
     other = funcalign.SRM(n_iter=300, features=K).fit(theirs(X))
     bases = [SubjectBasis(x, standardize=False) for x in X]
     maps = [Alignment(None, x @ w) for x, w in zip(X, other.w_, strict=True)]
-    steps = EMSteps(bases, lambda f, *lists: list(map(f, *lists)))
-    value = steps.expect(Model(maps, other.sigma_s_, other.rho2_)).log_likelihood
+    theirs_at = Model(maps, other.sigma_s_, other.rho2_)
+    value = expect(sizes_of(bases), theirs_at).log_likelihood
     model = bw.SRM(K, standardize=False, random_state=0, max_iter=1000, tol=1e-9)
     ours = model.fit(X).log_likelihood_
     record(

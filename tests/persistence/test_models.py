@@ -253,9 +253,6 @@ LOCAL = {
     "Parcelwise GDM": Parcelwise(bw.GDM(2), [PARCELS] * 3, progress=print),
     "Parcelwise, kernel": Parcelwise(bw.GDM(2, kernel="gaussian"), PARCELS),
     "Searchlight": Searchlight(bw.Hyperalignment(), 4, coordinates=COORDINATES),
-    "Searchlight, given": Searchlight(
-        bw.GDM(2), neighborhoods=[np.arange(9), np.arange(7, 30)]
-    ),
 }
 
 

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import brainweave as bw
 from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import WeightMap
-from brainweave.aligners.piecewise.parcelwise import Parcelwise
 from brainweave.persistence import codec
 from brainweave.persistence.codec import read_container, write_container
 from brainweave.study import Study, Subject
@@ -182,33 +181,6 @@ def test_the_graph_that_a_function_made_is_stored_for_it(tmp_path):
     assert loaded.graph.lengths == model.graph_.lengths
     for a, b in zip(loaded.transform(X), model.transform(X), strict=True):
         assert_allclose(a, b, atol=1e-10)
-
-
-def test_noise_of_more_subjects_than_there_are_is_refused(tmp_path):
-    X, _ = make_data()
-    path = bw.save(bw.SRM(3, random_state=0).fit(X), tmp_path / "m.safetensors")
-    refused(path, "noise of 5 subjects", None, {"rho2_": np.ones(5)})
-
-
-def test_wrong_parcels_are_refused(tmp_path):
-    X, y = make_data()
-    parcels = np.repeat([1, 2], 15)
-    model = Parcelwise(bw.GDM(2), parcels).fit(X, y)
-    path = bw.save(model, tmp_path / "m.safetensors")
-
-    def parts(document):
-        maps = state_of(document)["maps_"]
-        return [part["tuple"] for part in values_of(maps[0])["parts"]]
-
-    def set_parts(place, value):
-        return lambda d: [part.__setitem__(place, value) for part in parts(d)]
-
-    columns = parts(read_container(path).document)[0][0]["array"]
-    refused(path, "damaged", set_parts(1, 3))
-    refused(path, "no parcel with a map", set_parts(1, None))
-    refused(path, "does not fit its voxels", set_parts(2, 3))
-    refused(path, "damaged", None, {columns: np.arange(15) + 20})
-    refused(path, "voxels that do not exist", None, {columns: np.arange(15) - 20})
 
 
 def test_only_aligner_classes_are_registered():

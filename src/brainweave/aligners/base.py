@@ -147,8 +147,7 @@ class BaseAligner(BaseEstimator, Stored):
     def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Learn the maps of subjects that were checked."""
         bases = self._read_bases(subjects, y)
-        spaces = [getattr(s, "space", None) for s in subjects]
-        self._set_solution(bases, self._solve(bases, y), spaces)
+        self._set_solution(bases, self._solve(bases, y))
 
     @property
     def _joins_samples(self) -> bool:
@@ -182,7 +181,7 @@ class BaseAligner(BaseEstimator, Stored):
         names = [f"X[{i}]" for i in range(n)]
         bases = map_subjects(
             self._reader(),
-            *(subjects, labels, self.basis_settings(n), names, runs),
+            *(subjects, labels, self._basis_settings(n), names, runs),
             n_jobs=self._jobs(subjects),
             threads_only=all(isinstance(s, SubjectBasis) for s in subjects),
         )
@@ -190,12 +189,12 @@ class BaseAligner(BaseEstimator, Stored):
             basis.space = space
         sound = ("linear", "gaussian", "quadratic")
         lost = [0.0 if b.kernel.name in sound else b.lost_share for b in bases]
-        worst, many = int(np.argmax(lost)), sum(s > LOST_SHARE_WARNING for s in lost)
-        if many:
+        worst = int(np.argmax(lost))
+        if lost[worst] > LOST_SHARE_WARNING:
             warn_user(
                 f"The {bases[worst].kernel.name} kernel is not positive semi-definite: "
-                f"X[{worst}] loses {lost[worst]:.0%} of its energy, {many} of {n} "
-                f"subjects more than {LOST_SHARE_WARNING:.0%}. A larger hp loses less.",
+                f"X[{worst}] loses {lost[worst]:.0%} of its energy. A larger hp loses "
+                "less.",
                 KernelWarning,
             )
         if getattr(self, "standardize", 0) == "reliability" and self._warns_of_input:
@@ -212,31 +211,17 @@ class BaseAligner(BaseEstimator, Stored):
         there = str(getattr(self, "device", None)).startswith("cuda")
         return 2 if there and n_jobs is None else n_jobs
 
-    def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
-        """Return the kernel and energy of each subject.
-
-        Parameters
-        ----------
-        n_subjects : int or None
-            How many; None for a new subject, who gets the first of several settings.
-
-        Returns
-        -------
-        list of tuple
-            A kernel and an energy per subject.
-        """
-        owner, energy = self._owner, getattr(self, "energy", None)
-        values = {
-            "kernel": getattr(self, "kernel", "linear"),
-            "kernel_params": getattr(self, "kernel_params", None),
-            "energy": 1.0 if energy is None else energy,
-        }
-        lists = [
-            [value[0] if isinstance(value, (list, tuple)) else value]
-            if n_subjects is None
-            else one_per_subject(name, value, n_subjects, owner=owner)
-            for name, value in values.items()
-        ]
+    def _basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
+        """Return the kernel and energy of each subject; of a new one, if n is None."""
+        owner, lists = self._owner, []
+        defaults = {"kernel": "linear", "kernel_params": None, "energy": 1.0}
+        for name, default in defaults.items():
+            value = getattr(self, name, default)
+            value = 1.0 if name == "energy" and value is None else value
+            if n_subjects is not None:
+                lists.append(one_per_subject(name, value, n_subjects, owner=owner))
+            else:
+                lists.append([value[0] if isinstance(value, list | tuple) else value])
         return [
             (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
             for k, hp, e in zip(*lists, strict=True)
@@ -253,33 +238,26 @@ class BaseAligner(BaseEstimator, Stored):
             )
         return partial(
             _read_basis,
-            standardize=standardize,
+            standardize=bool(standardize) if known else standardize,
             device=getattr(self, "device", None),
             eigenbasis=self._needs_eigenbasis,
             owner=self._owner,
         )
 
-    def _set_solution(
-        self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
-    ) -> None:
+    def _set_solution(self, bases: list[SubjectBasis], solution: list[Matrix]) -> None:
         self.bases_ = bases
         for name in ("coef_", "mixing_"):  # of another fit
             self.__dict__.pop(name, None)
         if self._solution_name:
             setattr(self, self._solution_name, solution)
-        self.maps_ = [
-            self._make_map(b, c, space=s)
-            for b, c, s in zip(bases, solution, spaces, strict=True)
-        ]
+        self.maps_ = list(map(self._make_map, bases, solution))
         self.n_subjects_ = len(bases)
         self.n_components_ = self.maps_[0].n_components
 
-    def _make_map(
-        self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
-    ) -> SubjectMap:
+    def _make_map(self, basis: SubjectBasis, solution: Matrix) -> SubjectMap:
         kind = "mixing" if self._solution_name == "mixing_" else "coef"
-        solution: Any = {kind: coef, "isometric": self._isometric, "space": space}
-        return BasisMap(basis, **solution)
+        more: Any = {kind: solution, "isometric": self._isometric}
+        return BasisMap(basis, **more, space=basis.space)
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
@@ -297,8 +275,7 @@ class BaseAligner(BaseEstimator, Stored):
             The map of the new subject.
         """
         basis, y = self._new_subject(X, y)
-        coef = self._solve_new(basis, y)
-        return self._make_map(basis, coef, space=getattr(X, "space", None))
+        return self._make_map(basis, self._solve_new(basis, y))
 
     def _for_rows(self, rows: NDArray[np.intp], y: Any) -> tuple["BaseAligner", Any]:
         """Return a model and y for a newcomer who has some of the aligning rows only.
@@ -313,7 +290,7 @@ class BaseAligner(BaseEstimator, Stored):
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
         labels = None if y is None else self._labels_from([y])[0]
-        (settings,) = self.basis_settings(None)
+        (settings,) = self._basis_settings(None)
         basis = self._reader()(X, labels, settings, "the new subject")
         if self._spaces is not None:
             (basis.space,) = self._spaces
@@ -519,17 +496,15 @@ def _read_basis(
             )
         basis = given.with_kernel(kernel).cut(energy)
     else:
-        by_reliability = isinstance(standardize, str)
-        own, groups = getattr(given, "labels", None), None
+        own = getattr(given, "labels", None)
         own = labels if own is None else own
-        if by_reliability and own is not None:
-            groups = encode_labels([own])[0][0]
+        weigh = standardize == "reliability" and own is not None
         basis = SubjectBasis(
             samples_of(given),
             kernel=kernel,
             energy=energy,
-            standardize=standardize if by_reliability else bool(standardize),
-            groups=groups,
+            standardize=standardize,
+            groups=encode_labels([own])[0][0] if weigh else None,
             runs=runs,
             name=name,
             device=device,

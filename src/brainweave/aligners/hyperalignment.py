@@ -7,8 +7,7 @@ import numpy as np
 import scipy.linalg
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_int, check_number
+from brainweave._core.validation import check_number
 from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
 from brainweave.aligners.maps import BasisMap, SubjectMap
@@ -28,9 +27,9 @@ class RotationAligner(Iterative):
 
     n_components: int | None = None  # type: ignore[assignment]
     _: KW_ONLY
-    reference: int = 0
     max_iter: int = 1
     tol: float = 0.0
+    energy: Any = 1.0
 
     def _rotate(self, coordinates: list[Matrix]) -> tuple[list[Matrix], Matrix, Matrix]:
         """Return a rotation (L_i, c) per subject, the common space and its variances.
@@ -39,9 +38,6 @@ class RotationAligner(Iterative):
         so no rotation loses anything. Principal dimensions come first.
         """
         n = len(coordinates)
-        first = check_int(
-            "reference", self.reference, minimum=0, maximum=n - 1, owner=self._owner
-        )
         power = sum(float((Z * Z).sum()) for Z in coordinates)
         size = max(Z.shape[1] for Z in coordinates)
 
@@ -50,20 +46,19 @@ class RotationAligner(Iterative):
 
         with subject_threads(n, self.n_jobs) as over_subjects:
             # level 1: each subject to the mean of those before it
-            order = [first, *(i for i in range(n) if i != first)]
-            missing = size - coordinates[first].shape[1]
-            aligned = {first: np.pad(coordinates[first], ((0, 0), (0, missing)))}
-            total = aligned[first].copy()
-            for i in order[1:]:
-                aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
-                total += aligned[i]
+            missing = size - coordinates[0].shape[1]
+            aligned = [np.pad(coordinates[0], ((0, 0), (0, missing)))]
+            total = aligned[0].copy()
+            for Z in coordinates[1:]:
+                aligned.append(Z @ rotate_onto(Z, total))
+                total += aligned[-1]
 
             # level 2: each subject to the mean of all others, which follows at once
             iterations = self._new_iterations(objective(total))
             while iterations.go_on():
-                for i in order:
+                for i, Z in enumerate(coordinates):
                     total -= aligned[i]
-                    aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
+                    aligned[i] = Z @ rotate_onto(Z, total)
                     total += aligned[i]
                 iterations.add(objective(total))
 
@@ -84,9 +79,9 @@ class Hyperalignment(RotationAligner):
     .. math:: \sum_i \lVert X_i R_i - T \rVert_F^2, \quad T = \frac1M \sum_i X_i R_i,
               \quad\text{subject to}\quad R_i^\top R_i = I
 
-    in three levels: each subject is rotated to the mean of those before it, from a
-    reference subject on; then each to the mean of all others; then all to the common
-    space found so far. The shared features are its leading principal components.
+    in three levels: each subject is rotated to the mean of those before it; then each
+    to the mean of all others; then all to the common space found so far. The shared
+    features are its leading principal components.
 
     Parameters
     ----------
@@ -99,8 +94,6 @@ class Hyperalignment(RotationAligner):
         of all that was gained; 0 does all ``max_iter`` passes.
     energy, standardize, n_jobs : various
         As in :class:`DetSRM`.
-    reference : int, default=0
-        The subject that the first level starts from.
 
     Attributes
     ----------
@@ -141,13 +134,8 @@ class Hyperalignment(RotationAligner):
     _stored: ClassVar[dict[str, Any]] = {"template_": "n dimensions"}
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        k = most = max(b.n_kept for b in bases)
-        if self.n_components is not None and (k := self._n_components()) > most:
-            raise InputError(
-                f"n_components={k} is more than the {most} dimensions of the common "
-                "space, the most that any subject keeps. Use fewer components or more "
-                "energy."
-            )
+        most = max(b.n_kept for b in bases)
+        k = self._components_up_to(most, "of the common space")
         shrinks = [self._shrink(b) for b in bases]
         scaled = [b.coordinates * s for b, s in zip(bases, shrinks, strict=True)]
         rotations, self.template_, variances = self._rotate(scaled)
@@ -159,15 +147,13 @@ class Hyperalignment(RotationAligner):
         """Return the factor that scales each kernel coordinate before rotation."""
         return np.ones(basis.n_kept)
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
+    def _make_map(self, basis: SubjectBasis, solution: Matrix) -> SubjectMap:
         # X = T R^T: the way back undoes the rotation, and the scaling if there is any
         shrink = self._shrink(basis)
         if (shrink == 1).all():
-            return BasisMap(basis, solution, isometric=True, space=space)
+            return BasisMap(basis, solution, isometric=True, space=basis.space)
         back = (solution / (shrink**2)[:, None]).T
-        return BasisMap(basis, solution, pattern_coef=back, space=space)
+        return BasisMap(basis, solution, pattern_coef=back, space=basis.space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         self._check_rows(basis)
@@ -187,7 +173,7 @@ class RegularizedHyperalignment(Hyperalignment):
 
     Parameters
     ----------
-    n_components, max_iter, tol, energy, standardize, n_jobs, reference : various
+    n_components, max_iter, tol, energy, standardize, n_jobs : various
         As in :class:`Hyperalignment`.
     alpha : float in [0, 1], or "auto", default=0.5
         From full whitening (0, CCA) to none (1, hyperalignment). A direction of
@@ -264,7 +250,7 @@ class KernelHyperalignment(Hyperalignment):
 
     Parameters
     ----------
-    n_components, max_iter, tol, energy, standardize, n_jobs, reference : various
+    n_components, max_iter, tol, energy, standardize, n_jobs : various
         As in :class:`Hyperalignment`.
     kernel, kernel_params : various
         As in :class:`GDM`; the default is "gaussian".
@@ -317,7 +303,7 @@ class SVDHyperalignment(RotationAligner):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    max_iter, tol, energy, standardize, n_jobs, reference : various
+    max_iter, tol, energy, standardize, n_jobs : various
         As in :class:`Hyperalignment`.
 
     Attributes
@@ -372,12 +358,8 @@ class SVDHyperalignment(RotationAligner):
                 sum(grams), subset_by_index=[n - k - 1, n - 1], check_finite=False
             )
         values, U = found[:0:-1], U[:, :0:-1]  # the one in front tells of a tie
-        if values[-1] <= 1e-12 * values[0]:
-            rank = int((values > 1e-12 * values[0]).sum())
-            raise InputError(
-                f"n_components={k} is more than the {rank} dimensions that all "
-                "subjects have together. Use fewer components."
-            )
+        rank = int((values > 1e-12 * values[0]).sum())
+        self._components_up_to(rank, "that all subjects have together")
         warn_of_tie(found[::-1], k)
         self.singular_values_ = np.sqrt(values)
         self.joint_ = np.sqrt(len(bases)) * U / self.singular_values_

@@ -1,6 +1,5 @@
 """The map of one subject into the shared space, and back."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
@@ -21,7 +20,7 @@ from brainweave._core.arrays import (
 from brainweave._core.exceptions import InputError
 from brainweave._core.html import map_html
 from brainweave._core.stored import Stored
-from brainweave._core.validation import check_samples
+from brainweave._core.validation import check_option, check_samples
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.device import device_for
 from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
@@ -62,10 +61,16 @@ class SubjectMap(Stored):
 
     Attributes
     ----------
+    n_components : int
+        Number of shared features K.
+    weights : array of shape (n_voxels, K)
+        Shared features per standardised voxel.
+    patterns : array of shape (K, n_voxels)
+        Standardised voxels per shared feature.
     basis, coef, mixing
-        Of the maps that have them, the subject's kernel coordinates, shared features
-        per coordinate (n_kept, K), and the weights as mixtures of the standardised
-        aligning samples, (n_samples, K).
+        Of the maps that have them, the subject's kernel coordinates, and shared
+        features per coordinate (n_kept, K), or the weights as mixtures of the
+        standardised aligning samples, (n_samples, K).
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -77,6 +82,9 @@ class SubjectMap(Stored):
         "n_undetermined": int,
     }
 
+    n_components: Any
+    weights: Any
+    patterns: Any
     basis: SubjectBasis | None = None
     place: PlacePart | None = None
     coef: Any = None
@@ -110,24 +118,9 @@ class SubjectMap(Stored):
         return "linear"
 
     @property
-    @abstractmethod
-    def n_components(self) -> int:
-        """Number of shared features."""
-
-    @property
     def n_voxels(self) -> int:
         """Number of voxels a sample must have."""
         return int(self.mean.size)
-
-    @property
-    @abstractmethod
-    def weights(self) -> Any:
-        """Shared features per standardised voxel, (n_voxels, K)."""
-
-    @property
-    @abstractmethod
-    def patterns(self) -> Any:
-        """Standardised voxels per shared feature, (K, n_voxels)."""
 
     def took_part(self, X: Any, *, name: str = "X") -> NDArray[np.bool_]:
         """Return which samples took part in the fit of this map.
@@ -258,8 +251,7 @@ class SubjectMap(Stored):
                 "This subject's map does not know its brain space. Fit on a Study that "
                 "was loaded from images."
             )
-        if what not in ("patterns", "weights"):
-            raise InputError(f"what must be 'patterns' or 'weights'; got {what!r}.")
+        check_option("what", what, ("patterns", "weights"), owner="to_image")
         values = (self.patterns if what == "patterns" else self.weights.T)[[component]]
         whole = values.toarray() if scipy.sparse.issparse(values) else values
         return self.space.to_image(np.ravel(whole))
@@ -276,10 +268,10 @@ class SubjectMap(Stored):
             yield "has more undetermined dimensions than shared features"
 
 
-def common_settings(basis: Any, space: Any) -> dict[str, Any]:
+def common_settings(basis: Any) -> dict[str, Any]:
     """Return what every map keeps of the basis it was learned in, or of another map."""
-    kept = {name: getattr(basis, name) for name in ("mean", "scale", "signatures")}
-    return {**kept, "space": space}
+    kept = ("mean", "scale", "signatures", "space")
+    return {name: getattr(basis, name) for name in kept}
 
 
 def refuse_non_finite(features: Any, name: str) -> None:
@@ -304,17 +296,12 @@ class WeightMap(SubjectMap):
         self, *, weights: Any, patterns: Any = None, mean: Matrix, **common: Any
     ) -> None:
         super().__init__(mean=mean, **common)
-        self._weights, self._patterns = weights, patterns
+        self.weights, self._patterns = weights, patterns
 
     @property
     def n_components(self) -> int:
         """Number of shared features."""
-        return int(self._weights.shape[1])
-
-    @property
-    def weights(self) -> Any:
-        """Shared features per standardised voxel, (n_voxels, K)."""
-        return self._weights
+        return int(self.weights.shape[1])
 
     @property
     def patterns(self) -> Any:
@@ -322,7 +309,7 @@ class WeightMap(SubjectMap):
         if self._patterns is not None:
             return self._patterns
         if self.isometric:
-            return np.ascontiguousarray(self._weights.T)
+            return np.ascontiguousarray(self.weights.T)
         raise InputError("This map was made without patterns.")
 
     def _stored_value(self, name: str) -> Any:
@@ -359,9 +346,9 @@ class BasisMap(SubjectMap):
         space: Any = None,
         **common: Any,
     ) -> None:
-        super().__init__(**common_settings(basis, space), **common)
+        super().__init__(**{**common_settings(basis), "space": space}, **common)
         self.basis, self.mixing = basis, mixing
-        self._coef, self._pattern_coef = coef, pattern_coef
+        self.coef, self.pattern_coef = coef, pattern_coef
 
     @property
     def kernel(self) -> str:
@@ -378,26 +365,6 @@ class BasisMap(SubjectMap):
         """Number of voxels a sample must have (of training samples, if precomputed)."""
         precomputed = self.kernel == "precomputed"
         return self.basis.n_samples if precomputed else self.basis.n_voxels
-
-    @cached_property
-    def coef(self) -> Matrix:
-        """Shared features per kernel coordinate, (n_kept, K)."""
-        if self._coef is not None:
-            return self._coef
-        V = self.basis.vectors
-        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
-
-    @property
-    def pattern_coef(self) -> Matrix:
-        """Coordinates per shared feature, (K, n_kept)."""
-        if self._pattern_coef is not None:
-            return self._pattern_coef
-        coef: Matrix = self.coef
-        if self.isometric:
-            return coef.T
-        weighted = self.basis.values[:, None] * coef
-        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
-        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
 
     def _weight_mixing(self) -> Matrix:
         """Return the weights as mixtures of the aligning samples, (n_samples, K)."""
@@ -438,8 +405,12 @@ class BasisMap(SubjectMap):
         if self.isometric:
             return np.ascontiguousarray(self.weights.T)
         if self.mixing is None:
-            V, d = self.basis.vectors, self.basis.values
-            mixing = np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
+            V, d, back = self.basis.vectors, self.basis.values, self.pattern_coef
+            if back is None:
+                # regression of V sqrt(d) on V sqrt(d) coef, without forming either
+                weighted = d[:, None] * self.coef
+                back = np.linalg.pinv(self.coef.T @ weighted, rcond=1e-10) @ weighted.T
+            mixing = np.asarray(V @ (back / np.sqrt(d)).T)
         else:
             features = self._mixed_features()
             inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
@@ -464,7 +435,7 @@ class BasisMap(SubjectMap):
             isometric=self.isometric,
             objective_history=self.objective_history,
             n_undetermined=self.n_undetermined,
-            **common_settings(self, self.space),
+            **common_settings(self),
         )
 
     _stored_form = detach  # files hold weights of voxels where the kernel is linear
@@ -474,15 +445,11 @@ class BasisMap(SubjectMap):
         plain = self.detach()
         return super().__reduce_ex__(protocol) if plain is self else (copy, (plain,))
 
-    def _stored_value(self, name: str) -> Any:
-        given = {"coef": self._coef, "pattern_coef": self._pattern_coef}
-        return given[name] if name in given else super()._stored_value(name)
-
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
-        if (self._coef is None) == (self.mixing is None):
+        if (self.coef is None) == (self.mixing is None):
             yield "has no coefficients, or two kinds of them"
-        if self._coef is not None and len(self._coef) != self.basis.n_kept:
+        if self.coef is not None and len(self.coef) != self.basis.n_kept:
             yield "has coefficients of another basis"
         if self.mixing is not None and len(self.mixing) != self.basis.n_samples:
             yield "mixes other samples than its basis has"

@@ -1,8 +1,7 @@
 """No alignment at all, which all other methods have to beat."""
 
-from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,8 @@ class VoxelMap(SubjectMap):
 
     _stored: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, basis: SubjectBasis | None = None, **common: Any) -> None:
+    def __init__(self, **common: Any) -> None:
         super().__init__(isometric=True, **common)
-        self.basis = basis
 
     @property
     def n_components(self) -> int:
@@ -42,32 +40,14 @@ class VoxelMap(SubjectMap):
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Standardise samples of this subject, (n_samples, n_voxels)."""
         Z = check_samples(Z, self.n_voxels, name)
-        return self._joined(self._standardized(Z), name)
-
-    def aligning_features(self) -> NDArray[Any]:
-        """Return the standardised aligning samples."""
-        if self.basis is None:
-            raise InputError("This map was made without aligning samples.")
-        return self._joined(self.basis.chunks(), self.basis.name)
-
-    def _joined(self, chunks: Any, name: str) -> NDArray[Any]:
-        z = np.hstack([to_numpy(chunk) for _, chunk in chunks])
-        refuse_non_finite(z, name)
-        return z
+        features = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
+        refuse_non_finite(features, name)
+        return features
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Undo the standardising: scale and mean restored."""
         voxels = to_numpy(check_samples(features, self.n_voxels, "features"))
         return self._unstandardize(voxels, voxels.dtype)
-
-    def detach(self) -> Self:
-        """Return the same map without a reference to the data."""
-        plain = copy(self)
-        plain.basis = None
-        return plain
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "basis": None}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -110,10 +90,11 @@ class NoAlignment(BaseAligner):
         self.n_components_ = bases[0].n_voxels
         return [self._solve_new(basis, None) for basis in bases]
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return VoxelMap(basis, **common_settings(basis, space))
+    def _make_map(self, basis: SubjectBasis, solution: Matrix) -> SubjectMap:
+        return VoxelMap(**common_settings(basis))
+
+    def _features(self, i: int) -> NDArray[Any]:
+        return np.hstack([to_numpy(z) for _, z in self.bases_[i].chunks()])
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:

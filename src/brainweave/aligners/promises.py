@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number
 from brainweave._core.workers import subject_threads
 from brainweave.aligners.timelocked import (
@@ -97,6 +96,7 @@ class ProMises(Iterative, InPlaces):
     concentration: float = 1.0
     max_iter: int = 100
     tol: float = 1e-4
+    energy: Any = 1.0
 
     _isometric = True
     _stored: ClassVar[dict[str, Any]] = {
@@ -104,23 +104,12 @@ class ProMises(Iterative, InPlaces):
         "frame_": "places dimensions",
     }
 
-    def _concentration(self, basis: SubjectBasis) -> float:
-        k = check_number(
-            "concentration", self.concentration, "[0, inf)", owner=self._owner
-        )
-        return k * basis.power / basis.n_samples
-
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         samples, m = self._in_places(bases), len(bases)
         _, sizes, axes = np.linalg.svd(np.mean(samples, axis=0), full_matrices=False)
         rank = int((sizes > 1e-10 * sizes[0]).sum())
         most = min(rank, max(b.n_kept for b in bases))
-        k = most if self.n_components is None else self._n_components()
-        if k > most:
-            raise InputError(
-                f"n_components={k} is more than the {most} dimensions of the common "
-                "space. Use fewer components or more energy."
-            )
+        k = self._components_up_to(most, "of the common space")
         self.frame_ = axes[:most].T
         coordinates = [b.coordinates for b in bases]
         identity = [self._identity(b, z) for b, z in zip(bases, samples, strict=True)]

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_int
+from brainweave._core.validation import check_int, check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.gdm.strength import (
     MOST_SUBJECTS,
@@ -111,12 +110,7 @@ class RidgeAlignment(InPlaces):
             others = [template] * n
         U, sizes, axes = np.linalg.svd(template, full_matrices=False)
         rank = int((sizes > 1e-10 * sizes[0]).sum())
-        k = rank if self.n_components is None else self._n_components()
-        if k > rank:
-            raise InputError(
-                f"n_components={k} is more than the {rank} dimensions of the template. "
-                "Use fewer components or more samples."
-            )
+        k = self._components_up_to(rank, "of the template")
         axes = axes[:k].T * flip_signs(U[:, :k])
         self.shared_response_ = template @ axes
         honest = [own @ axes for own in others]
@@ -132,14 +126,10 @@ class RidgeAlignment(InPlaces):
 
     def _reference(self, n: int) -> int | None:
         """Return the subject that all others predict; None if that is a mean."""
-        if isinstance(self.target, str):
-            if self.target in ("leave-one-out", "mean"):
-                return None
-            raise InputError(
-                f"target of {self._owner} must be 'leave-one-out', 'mean' or the "
-                f"position of a subject; got {self.target!r}."
-            )
         owner = self._owner
+        if isinstance(self.target, str):
+            check_option("target", self.target, ("leave-one-out", "mean"), owner=owner)
+            return None
         return check_int("target", self.target, minimum=0, maximum=n - 1, owner=owner)
 
     def _strength(
@@ -148,11 +138,7 @@ class RidgeAlignment(InPlaces):
         """Return the ridge in units of mean eigenvalues, chosen if that is asked."""
         if not isinstance(self.shrinkage, str):
             return check_rho(self.shrinkage, self._owner)
-        if self.shrinkage != "auto":
-            raise InputError(
-                f"shrinkage of {self._owner} must be a number or 'auto'; got "
-                f"{self.shrinkage!r}."
-            )
+        check_option("shrinkage", self.shrinkage, ("auto",), owner=self._owner)
         asked = [i for i in range(len(bases)) if i != reference][:MOST_SUBJECTS]
         rows = np.arange(bases[0].n_samples)
         parts = [(rows, targets[i]) for i in asked]

@@ -66,15 +66,12 @@ def check_same_samples(
             )
     known = [as_label_list(labels, f"y[{i}]") for i, labels in enumerate(y or [])]
     for i, labels in enumerate(known):
-        pairs = enumerate(zip(known[0], labels, strict=True))
-        differing = [t for t, (a, b) in pairs if a != b]
-        if differing:
-            t = differing[0]
-            raise InputError(
-                f"{owner} aligns row by row, but y[{i}] differs from y[0] in "
-                f"{len(differing)} of {len(labels)} samples, first at sample {t} "
-                f"({labels[t]!r} and {known[0][t]!r}). {WAYS_OUT}"
-            )
+        for t, (first, own) in enumerate(zip(known[0], labels, strict=True)):
+            if first != own:
+                raise InputError(
+                    f"{owner} aligns row by row, but y[{i}] differs from y[0], first "
+                    f"at sample {t} ({own!r} and {first!r}). {WAYS_OUT}"
+                )
     if warn and all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
         n, v = shapes[0]
         warn_user(
@@ -139,6 +136,16 @@ class TimeLocked(BaseAligner):
         k = self.n_components
         return check_int("n_components", k, minimum=1, owner=self._owner)
 
+    def _components_up_to(self, most: int, what: str) -> int:
+        """Return n_components, by default as many as there are dimensions."""
+        k = most if self.n_components is None else self._n_components()
+        if k > most:
+            raise InputError(
+                f"n_components={k} is more than the {most} dimensions {what}. Use "
+                "fewer components."
+            )
+        return k
+
     def _wanted_components(self, bases: list[SubjectBasis]) -> int:
         """Return n_components, if every subject has as many dimensions."""
         k = self._n_components()
@@ -168,11 +175,10 @@ class TimeLocked(BaseAligner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Iterative(TimeLocked):
-    """Base of those that iterate, in kernel coordinates that an energy may cut."""
+    """Base of those that iterate."""
 
     max_iter: int = 500
     tol: float = 1e-5
-    energy: Any = 1.0
     standardize: bool | str = True
     n_jobs: int | None = None
 

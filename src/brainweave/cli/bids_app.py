@@ -365,9 +365,9 @@ def align_group(job: Job) -> None:
     job.derivative.write_sidecar(target, about)
     with job.console.stage("Writing shared features", len(bases)) as tick:
         kind = settings["data"]["samples"]
-        for basis, map_ in zip(bases, model.maps_, strict=True):
+        for i, basis in enumerate(bases):
             aligned = np.full(basis.n_samples, model._joins_samples)
-            values = map_.aligning_features()
+            values = model._features(i)
             job.derivative.write_features(basis, values, aligned, named, kind)
             tick(basis.id)
     if job.params["report"]:

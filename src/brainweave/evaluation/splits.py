@@ -133,7 +133,7 @@ class Split:
     ) -> list[SubjectBasis]:
         """Return the bases of some subjects, as an aligner wants them."""
         standardize = aligner.get_params(deep=False).get("standardize", True)
-        settings = aligner.basis_settings(self.n_subjects)
+        settings = aligner._basis_settings(self.n_subjects)
         keys = {i: (i, settings[i][0], standardize) for i in who}
         full = {i: aligner._needs_eigenbasis or settings[i][1] < 1 for i in who}
         new = [
@@ -208,8 +208,7 @@ class Split:
         features = dict(zip(rest, read, strict=True))
         for i in shared:
             m = maps[i]
-            mixing = m._weight_mixing() if m.mixing is None else m.mixing
-            features[i] = np.asarray(self._kernel_of(i, m.basis) @ mixing)
+            features[i] = np.asarray(self._kernel_of(i, m.basis) @ m._weight_mixing())
         return [features[i] for i in range(len(maps))]
 
     def _name_of(self, i: int) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import check_int
+from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.adapters.packages import METHODS, Method, Wanted
 from brainweave.aligners.maps import SubjectMap, WeightMap, common_settings
 from brainweave.aligners.timelocked import TimeLocked
@@ -27,10 +27,9 @@ class Adapter(TimeLocked):
     method : str, default="scipy:procrustes"
         Package and method: "fmralign:procrustes", "fmralign:ot",
         "fmralign:spectral-ot", "fmralign:ridge", "fugw:dense",
-        "hyperalignment:procrustes", "hyperalignment:searchlight",
-        "hyperalignment:searchlight-ridge", "brainiak:srm", "brainiak:detsrm",
-        "fastsrm:srm", "cca-zoo:gcca", "cca-zoo:mcca", "multiviewica:multiviewica", or
-        "scipy:procrustes", which needs no other package.
+        "hyperalignment:procrustes", "hyperalignment:searchlight", "brainiak:srm",
+        "brainiak:detsrm", "cca-zoo:gcca", "cca-zoo:mcca", "multiviewica:multiviewica",
+        or "scipy:procrustes", which needs no other package.
     n_components : int or None, default=None
         Number of shared features, for methods that have it; None: 10. For the others
         the voxels are the features.
@@ -100,22 +99,18 @@ class Adapter(TimeLocked):
 
     @property
     def _method(self) -> Method:
-        found = METHODS.get(self.method)
-        if found is None:
-            raise InputError(
-                f"There is no method {self.method!r} of another package; there are "
-                f"{', '.join(METHODS)}."
-            )
-        return found
+        return METHODS[check_option("method", self.method, [*METHODS], owner="Adapter")]
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         super()._check_subjects(subjects, y)
-        method = self._method
-        voxels = [getattr(s, "n_voxels", None) or np.shape(s)[1] for s in subjects]
-        if method.equal_voxels and len(set(voxels)) > 1:
+        counts = [getattr(s, "n_voxels", None) or np.shape(s)[1] for s in subjects]
+        self._check_voxels(counts)
+
+    def _check_voxels(self, counts: list[int]) -> None:
+        if self._method.equal_voxels and len(set(counts)) > 1:
             raise InputError(
-                f"{self.method} aligns voxel by voxel, but subjects have {min(voxels)} "
-                f"to {max(voxels)} voxels. Use one mask for all subjects, or an "
+                f"{self.method} aligns voxel by voxel, but subjects have {min(counts)} "
+                f"to {max(counts)} voxels. Use one mask for all subjects, or an "
                 "aligner such as SRM or GDM."
             )
 
@@ -167,25 +162,17 @@ class Adapter(TimeLocked):
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         self._check_rows(basis)
-        n_voxels, method = self.maps_[0].n_voxels, self._method
-        if method.equal_voxels and basis.n_voxels != n_voxels:
-            raise InputError(
-                f"{self.method} aligns voxel by voxel, but {basis.name} has "
-                f"{basis.n_voxels} voxels and the others have {n_voxels}."
-            )
-        samples, wanted = basis.in_places(None), self._wanted(basis)
-        found: Matrix = self._call(method.join, samples, self.shared_response_, wanted)
-        return found
+        self._check_voxels([self.maps_[0].n_voxels, basis.n_voxels])
+        join, samples = self._method.join, basis.in_places(None)
+        template, wanted = self.shared_response_, self._wanted(basis)
+        return np.asarray(self._call(join, samples, template, wanted))
 
-    def _make_map(
-        self, basis: SubjectBasis, weights: Matrix, *, space: Any = None
-    ) -> SubjectMap:
+    def _make_map(self, basis: SubjectBasis, weights: Matrix) -> SubjectMap:
         samples = basis.in_places(None)
         kept = ~np.isinf(basis.scale)
         weights = np.where(kept[:, None], weights, 0.0).astype(basis.dtype)
         patterns = np.linalg.pinv(samples @ weights, rcond=1e-10) @ samples
-        common = common_settings(basis, space)
-        return WeightMap(weights=weights, patterns=patterns, **common)
+        return WeightMap(weights=weights, patterns=patterns, **common_settings(basis))
 
     def _features(self, i: int) -> Any:
         basis = self.bases_[i]

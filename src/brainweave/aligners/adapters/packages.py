@@ -139,22 +139,20 @@ def _searchlights(wanted: Wanted) -> tuple[list[Any], list[Any], float]:
     return near, apart, radius
 
 
-def _searchlight(name: str) -> tuple[Fit, Join]:
-    def fit(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
-        from hyperalignment.searchlight import searchlight_template
+def _light_template(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
+    from hyperalignment.searchlight import searchlight_template
 
-        with redirect_stdout(StringIO()):
-            template = searchlight_template(np.array(X), *_searchlights(wanted))
-        return [join(x, template, wanted) for x in X], template
+    with redirect_stdout(StringIO()):
+        template = searchlight_template(np.array(X), *_searchlights(wanted))
+    return [_light_rotate(x, template, wanted) for x in X], template
 
-    def join(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
-        from hyperalignment import searchlight
 
-        params = {k: v for k, v in wanted.params.items() if k != "radius"}
-        function = getattr(searchlight, f"searchlight_{name}")
-        return np.asarray(function(X, template, *_searchlights(wanted), **params))
+def _light_rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
+    from hyperalignment.searchlight import searchlight_procrustes
 
-    return fit, join
+    params = {k: v for k, v in wanted.params.items() if k != "radius"}
+    found = searchlight_procrustes(X, template, *_searchlights(wanted), **params)
+    return np.asarray(found)
 
 
 # -- shared response models ------------------------------------------------------------
@@ -179,38 +177,17 @@ def _brainiak(name: str) -> tuple[Fit, Join]:
     return fit, join
 
 
-def _fastsrm(wanted: Wanted) -> Any:
-    from fastsrm.identifiable_srm import IdentifiableFastSRM
-
-    options = {"n_components": wanted.n_components, "random_state": wanted.seed}
-    return IdentifiableFastSRM(**{**options, "verbose": False, **wanted.params})
-
-
-def _fastsrm_fit(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
-    model = _fastsrm(wanted)
-    response = model.fit_transform([np.ascontiguousarray(x.T) for x in X])
-    return [np.asarray(basis) for basis in model.basis_list], response.T
-
-
-def _fastsrm_join(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
-    model = _fastsrm(wanted)
-    model.basis_list = [np.zeros((X.shape[1], wanted.n_components))]
-    model.add_subjects([np.ascontiguousarray(X.T)], template.T)
-    return np.asarray(model.basis_list[-1])
-
-
 # -- several sets of variables ---------------------------------------------------------
 
 
-def _views(module: str, name: str, weights: str) -> Fit:
-    """Fit a model of several views, whose linear maps are an attribute."""
-
+def _cca(name: str) -> Fit:
     def fit(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
-        from importlib import import_module
+        from cca_zoo import linear
 
         options = {"n_components": wanted.n_components, **wanted.params}
-        model = getattr(import_module(module), name)(**options).fit(X)
-        found = [np.asarray(W) for W in getattr(model, weights)]
+        found = [
+            np.asarray(W) for W in getattr(linear, name)(**options).fit(X).weights_
+        ]
         return found, np.mean([x @ W for x, W in zip(X, found, strict=True)], axis=0)
 
     return fit
@@ -246,16 +223,12 @@ METHODS: dict[str, Method] = {
         "hyperalignment", _ha_template, _ha_rotate, **_equal
     ),
     "hyperalignment:searchlight": Method(
-        "hyperalignment", *_searchlight("procrustes"), **_placed
-    ),
-    "hyperalignment:searchlight-ridge": Method(
-        "hyperalignment", *_searchlight("ridge"), **_placed
+        "hyperalignment", _light_template, _light_rotate, **_placed
     ),
     "brainiak:srm": Method("brainiak", *_brainiak("SRM")),
     "brainiak:detsrm": Method("brainiak", *_brainiak("DetSRM")),
-    "fastsrm:srm": Method("fastsrm", _fastsrm_fit, _fastsrm_join),
-    "cca-zoo:gcca": Method("cca-zoo", _views("cca_zoo.linear", "GCCA", "weights_")),
-    "cca-zoo:mcca": Method("cca-zoo", _views("cca_zoo.linear", "MCCA", "weights_")),
+    "cca-zoo:gcca": Method("cca-zoo", _cca("GCCA")),
+    "cca-zoo:mcca": Method("cca-zoo", _cca("MCCA")),
     "multiviewica:multiviewica": Method(
         "multiviewica", _multiviewica, _join_reduced, equal_voxels=True
     ),

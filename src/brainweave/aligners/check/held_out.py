@@ -345,14 +345,14 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))
-        model._set_solution(halves, solution, [None] * len(halves))
+        model._set_solution(halves, solution)
         maps = zip(model.maps_, pairs, strict=True)
         new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
         for i, m in enumerate(model.maps_):
             place = getattr(m, "place", None)
             if place is not None and places is not None:
                 new[i] += places[i][held_out[i]] @ place.weights
-    return [np.asarray(m.aligning_features(), float) for m in model.maps_], new
+    return [np.asarray(model._features(i), float) for i in range(len(model.maps_))], new
 
 
 def fit_by_samples(

@@ -200,7 +200,7 @@ class GraphAligner(BaseAligner):
         """
         basis, y = self._new_subject(X, y)
         joined = self._join_new(basis, y, edges)
-        new = self._make_map(basis, joined.map, space=getattr(X, "space", None))
+        new = self._make_map(basis, joined.map)
         if joined.place is not None:
             new.place = joined.place
         new.objective_history = joined.history

@@ -520,10 +520,8 @@ class GDM(GraphAligner):
             for m, size in zip(maps, sizes, strict=True)
         ]
 
-    def _set_solution(
-        self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
-    ) -> None:
-        super()._set_solution(bases, solution, spaces)
+    def _set_solution(self, bases: list[SubjectBasis], solution: list[Matrix]) -> None:
+        super()._set_solution(bases, solution)
         if self.shared_ is None or self._aligning_places is None:
             self._aligning_places = None
             return

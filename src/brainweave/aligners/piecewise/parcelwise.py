@@ -1,6 +1,6 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -26,7 +26,6 @@ from brainweave.aligners.piecewise.piecewise import (
     given_per_subject,
     once_per_space,
     places_per_subject,
-    take_maps,
 )
 from brainweave.basis.places import is_atlas, labels_at
 
@@ -118,17 +117,6 @@ class ParcelwiseMap(SubjectMap):
             parts, mean=self.mean, space=self.space, signatures=self.signatures
         )
 
-    def _misfits(self) -> Iterator[str]:
-        yield from super()._misfits()
-        for columns, local, k in self.parts:
-            if columns.size and not 0 <= columns.min() <= columns.max() < self.n_voxels:
-                yield "has voxels that do not exist"
-            size = columns.size, k
-            if local is not None and size != (local.n_voxels, local.n_components):
-                yield "has a map that does not fit its voxels"
-        if all(local is None for _, local, _ in self.parts):
-            yield "has no parcel with a map"
-
 
 @dataclass(eq=False, repr=False)
 class Parcelwise(PiecewiseAligner):
@@ -152,8 +140,6 @@ class Parcelwise(PiecewiseAligner):
         nilearn's SurfaceImage), what nilearn's fetchers return, its fitted
         ``Parcellations``, or a name such as "schaefer-400". Atlases with a table of
         names give these. 0, None and the empty string are background.
-    min_voxels : int, default=2
-        Parcels with fewer voxels in any subject are skipped.
     n_jobs : int, optional
         Parcels worked on at the same time, in threads; default one per core. Inside
         ``joblib.parallel_config`` the configured backend is used instead. The result
@@ -179,7 +165,8 @@ class Parcelwise(PiecewiseAligner):
 
     Notes
     -----
-    Time and memory are those of the aligner, summed over parcels. Voxels outside all
+    Time and memory are those of the aligner, summed over parcels. Those with fewer than
+    two voxels in any subject are skipped. Voxels outside all
     parcels have no weight, and ``inverse_transform`` gives their mean. For a local
     :class:`GDM`, voxels of one grid or mesh are places, also where masks differ (in
     parcels of more than 2,048, supervoxels or patches).
@@ -226,8 +213,9 @@ class Parcelwise(PiecewiseAligner):
         parts: list[list[Any]] = [[] for _ in settings]
         self.parcels_, self.aligners_, self.n_features_ = [], [], []
         for k, local in fits:
-            for own, at, m in zip(parts, pieces.columns, take_maps(local), strict=True):
+            for own, at, m in zip(parts, pieces.columns, local.maps_, strict=True):
                 own.append((at[k], m, m.n_components))
+            local.maps_ = []  # new subjects can still join
             self.parcels_.append(pieces.names[k])
             self.aligners_.append(local)
             self.n_features_.append(parts[0][-1][-1])
@@ -276,14 +264,6 @@ class Parcelwise(PiecewiseAligner):
         own: Any = self.maps_[subject]
         columns = (columns for columns, _, _ in own.parts)
         return own, dict(zip(self.parcels_, columns, strict=True))
-
-    def _misfits(self) -> Iterator[str]:
-        counts = {len(self.parcels_), len(self.n_features_), len(self.aligners_)}
-        counts |= {len(m.parts) for m in self.maps_ if isinstance(m, ParcelwiseMap)}
-        if len(counts) > 1:
-            yield "has parcels that do not fit together"
-        if sum(self.n_features_) != self.n_components_:
-            yield "has parcels whose features do not add up"
 
 
 def parcel_labels(

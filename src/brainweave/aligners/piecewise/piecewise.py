@@ -25,7 +25,6 @@ from brainweave._core.exceptions import (
 )
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import (
-    check_int,
     check_n_jobs,
     check_shape,
     one_per_subject,
@@ -56,16 +55,13 @@ NOT_FOR_NEW_SUBJECTS = (
 
 
 # places of voxels, and the dimensions of what is given for one subject
-PER_SUBJECT = {"parcels": 1, "neighborhoods": 2, "coordinates": 2}
+PER_SUBJECT = {"parcels": 1, "coordinates": 2}
 
 
 def given_per_subject(name: str, value: Any) -> bool:
     """Return whether places of voxels are given as a list with an entry per subject."""
-    depth, first = 0, value
-    while isinstance(first, list | tuple):
-        depth, first = depth + 1, first[0] if first else None
-    depth += getattr(first, "ndim", 0)
-    return isinstance(value, list | tuple) and depth > PER_SUBJECT[name]
+    listed = isinstance(value, list | tuple) and len(value) > 0
+    return listed and np.ndim(value[0]) >= PER_SUBJECT[name]
 
 
 def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> list[Any]:
@@ -137,24 +133,19 @@ def fit_local(aligner: Any, X: list[Any], *more: Any, known: Any = None) -> Any:
     local = fit_piece(aligner, X, *more, known=known)
     local.maps_ = [m.detach() for m in local.maps_]
     for m in local.maps_:
-        m.signatures = None  # those of whole samples are kept with the whole map
+        m.signatures = m.space = None  # those of the whole are kept with the whole map
     for name in NOT_FOR_NEW_SUBJECTS:
         local.__dict__.pop(name, None)
     return local
-
-
-def take_maps(local: Any) -> list[SubjectMap]:
-    """Take the maps from a local aligner; new subjects can still join it."""
-    maps, local.maps_ = local.maps_, []
-    return list(maps)
 
 
 def join_local(aligner: Any, X: Any, y: Any, spaces: list[Any] | None) -> SubjectMap:
     """Let a new subject join a local aligner."""
     local = copy(aligner)
     local._spaces = spaces
-    joined: SubjectMap = local.fit_new_subject(X, y)
-    return joined.detach()
+    joined: SubjectMap = local.fit_new_subject(X, y).detach()
+    joined.space = None
+    return joined
 
 
 def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
@@ -224,7 +215,6 @@ class PiecewiseAligner(BaseAligner):
 
     aligner: BaseAligner
     _: KW_ONLY
-    min_voxels: int = 2
     n_jobs: int | None = None
     progress: Any = False
 
@@ -305,15 +295,13 @@ class PiecewiseAligner(BaseAligner):
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
         """Yield what ``function(aligner, X, places, *arguments)`` finds in pieces."""
-        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
         (names, columns, places), numbers = pieces, []
         for k, name in enumerate(names):
             size, i = min((own[k].size, i) for i, own in enumerate(columns))
-            if size >= least:
+            if size > 1:
                 numbers.append(k)
-                continue
-            few = f"X[{i}] has {size} voxel(s) in it, fewer than min_voxels={least}."
-            log.add(name, few)
+            else:
+                log.add(name, f"X[{i}] has {size} voxel(s) in it.")
         pairs = list(zip(arrays, columns, strict=True))
         tasks = (
             (

@@ -1,6 +1,6 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -16,10 +16,8 @@ from brainweave._core.arrays import to_numpy, working_dtype
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import (
     check_indices,
-    check_int,
     check_number,
     check_samples,
-    one_per_subject,
 )
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
@@ -30,10 +28,8 @@ from brainweave.aligners.piecewise.piecewise import (
     Pieces,
     PiecewiseAligner,
     Positions,
-    given_per_subject,
     once_per_space,
     places_per_subject,
-    take_maps,
 )
 from brainweave.basis.places import Part, parts_of
 
@@ -163,7 +159,7 @@ class Searchlight(PiecewiseAligner):
 
     In each neighbourhood :math:`s` an aligner is fitted, with weights :math:`W_{is}`
     and patterns :math:`P_{is}` of subject i. Together they take voxels of subject i to
-    voxels of a reference subject r, :math:`W_{is} P_{rs}`. The whole-brain map averages
+    voxels of the first subject r, :math:`W_{is} P_{rs}`. The whole-brain map averages
     them over the :math:`n_u` neighbourhoods that contain a voxel u of the reference,
 
     .. math:: T_i[\cdot, u] = \frac{1}{n_u} \sum_{s \ni u} (W_{is} P_{rs})[\cdot, u],
@@ -174,12 +170,10 @@ class Searchlight(PiecewiseAligner):
     ----------
     aligner : aligner
         Fitted anew to each neighbourhood; its kernel must be linear.
-    radius : float, optional
+    radius : float
         Neighbourhoods are all voxels within this distance of a centre, in the units of
         the coordinates (mm for images). On surfaces distances go along the mesh, and
         hemispheres and the volume of a CIFTI file stay apart.
-    min_voxels : int, default=2
-        Neighbourhoods with fewer voxels in any subject are skipped.
     n_jobs, progress : various
         As in :class:`Parcelwise`, of neighbourhoods.
     coordinates : array of shape (n_voxels, n_dimensions), or one per subject, optional
@@ -193,11 +187,6 @@ class Searchlight(PiecewiseAligner):
     spacing : float, optional
         Take as centres no two voxels nearer than this, as many as there are. Half the
         radius is as good as all voxels, and several times as fast.
-    neighborhoods : list of arrays of int, or one such list per subject
-        The voxel numbers of each neighbourhood, in place of a radius; those of
-        different subjects correspond one by one.
-    reference : int, default=0
-        The subject whose voxels are the common space.
     keep_local : bool, default=True
         Keep what a new subject needs to join. False saves memory.
 
@@ -214,7 +203,7 @@ class Searchlight(PiecewiseAligner):
         Neighbourhoods that were aligned.
     neighborhoods_, centers_, center_voxels_
         The neighbourhoods in the reference, and the positions and the voxels of their
-        centres, if there was a radius.
+        centres.
     joinable_, aligners_, reference_maps_ : list
         Numbers of the neighbourhoods that a new subject can join, what it joins there,
         and the local map of the reference; empty without ``keep_local``.
@@ -222,7 +211,8 @@ class Searchlight(PiecewiseAligner):
     Notes
     -----
     With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory;
-    the fits take what the aligner takes, N times. Of many neighbourhoods, 24 settle
+    the fits take what the aligner takes, N times. Neighbourhoods with fewer than two
+    voxels in any subject are skipped. Of many neighbourhoods, 24 settle
     what a :class:`GDM` chooses by itself (ridges, number of components) for all.
     Distances along a mesh are those of shortest paths over edges and across pairs of
     triangles, at most some per cent too long.
@@ -258,8 +248,8 @@ class Searchlight(PiecewiseAligner):
         "aligners_": [BaseAligner],
         "reference_maps_": [SubjectMap],
         "coverage_": "K of int",
-        "centers_?": np.ndarray,
-        "center_voxels_?": np.ndarray,
+        "centers_": np.ndarray,
+        "center_voxels_": np.ndarray,
         "n_searchlights_": int,
     }
 
@@ -269,34 +259,23 @@ class Searchlight(PiecewiseAligner):
     mesh: Any = "auto"
     centers: Any = None
     spacing: float | None = None
-    neighborhoods: Any = None
-    reference: int = 0
     keep_local: bool = True
 
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
-        n, owner = len(n_voxels), self._owner
-        ref = check_int(
-            "reference", self.reference, minimum=0, maximum=n - 1, owner=owner
-        )
-        self.centers_ = self.center_voxels_ = None
-        if (self.neighborhoods is None) == (self.radius is None):
-            raise InputError(f"{owner} needs a radius or neighborhoods, not both.")
-        if self.neighborhoods is not None:
-            lists = given_neighborhoods(self.neighborhoods, n_voxels, owner=owner)
-        else:
-            radius = check_number("radius", self.radius, "(0, inf)", owner=owner)
-            layouts = self._layouts(self.coordinates, n_voxels, spaces)
-            centers = self._choose_centers(layouts[ref], n_voxels[ref], radius)
-            self.centers_ = positions_of(layouts[ref])[centers]
-            self.center_voxels_ = centers
-            found = {
-                key: neighborhoods_around(parts, layouts[ref], centers, radius)
-                for key, parts in {id(parts): parts for parts in layouts}.items()
-            }
-            lists = [found[id(parts)] for parts in layouts]
-        if not lists[ref]:
+        radius = check_number("radius", self.radius, "(0, inf)", owner=self._owner)
+        layouts = self._layouts(self.coordinates, n_voxels, spaces)
+        reference = layouts[0]
+        centers = self._choose_centers(reference, n_voxels[0], radius)
+        if not centers.size:
             raise InputError("There are no neighborhoods.")
-        return Pieces(list(range(len(lists[ref]))), lists)
+        self.centers_ = positions_of(reference)[centers]
+        self.center_voxels_ = centers
+        found = {
+            key: neighborhoods_around(parts, reference, centers, radius)
+            for key, parts in {id(parts): parts for parts in layouts}.items()
+        }
+        lists = [found[id(parts)] for parts in layouts]
+        return Pieces(list(range(centers.size)), lists)
 
     def _layouts(
         self, coordinates: Any, n_voxels: list[int], spaces: Sequence[Any]
@@ -335,31 +314,26 @@ class Searchlight(PiecewiseAligner):
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
         columns = pieces.columns
-        ref, sizes = self.reference, [of_map["mean"].size for of_map in settings]
-        builders = map_builders(columns, sizes, columns[ref], sizes[ref])
-        self.neighborhoods_, self.n_components_ = columns[ref], sizes[ref]
+        sizes = [of_map["mean"].size for of_map in settings]
+        builders = map_builders(columns, sizes, columns[0], sizes[0])
+        self.neighborhoods_, self.n_components_ = columns[0], sizes[0]
         self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
-            maps = take_maps(local)
+            maps, local.maps_ = local.maps_, []  # new subjects can still join
             for builder, m in zip(builders, maps, strict=True):
-                builder.add(k, m, maps[ref])
+                builder.add(k, m, maps[0])
             if self.keep_local:
                 self.joinable_.append(k)
                 self.aligners_.append(local)
-                self.reference_maps_.append(maps[ref])
-        aligned = builders[ref].blocks
+                self.reference_maps_.append(maps[0])
+        aligned = builders[0].blocks
         self.n_searchlights_ = len(aligned)
-        self.coverage_ = count_blocks(columns[ref], aligned, sizes[ref])
+        self.coverage_ = count_blocks(columns[0], aligned, sizes[0])
         pairs = zip(builders, settings, strict=True)
         self.maps_ = [builder.build(of_map) for builder, of_map in pairs]
 
     def fit_new_subject(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        neighborhoods: Any = None,
-        coordinates: Any = None,
+        self, X: Any, y: Any = None, *, coordinates: Any = None
     ) -> SearchlightMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
 
@@ -367,8 +341,8 @@ class Searchlight(PiecewiseAligner):
         ----------
         X, y : list of array-like
             Samples of the new subject, and what is known of them.
-        neighborhoods, coordinates : optional
-            Those of the new subject, if its voxels are not those of the reference.
+        coordinates : array of shape (n_voxels, n_dimensions), optional
+            Positions of its voxels, if they are not those of the reference.
 
         Returns
         -------
@@ -384,59 +358,38 @@ class Searchlight(PiecewiseAligner):
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
-            known, owner = self.neighborhoods_, self._owner
-            if neighborhoods is not None:
-                (own,) = given_neighborhoods([neighborhoods], [n], owner=owner)
-                if len(own) != len(known):
-                    raise InputError(
-                        f"The new subject has {len(own)} neighborhoods, the others "
-                        f"{len(known)}; they must correspond one by one."
-                    )
-                return own
-            if self.centers_ is not None and (coordinates is not None or space):
-                (parts,) = self._layouts(
-                    None if coordinates is None else [coordinates], [n], [space]
-                )
-                of_reference = [
-                    Part("volume", np.arange(len(known)), np.asarray(self.centers_))
-                ]
-                centers = of_reference[0].columns
-                reference = self.maps_[self.reference].space
-                if any(part.vertices is not None for part in parts) and reference:
-                    (of_reference,) = self._layouts(None, [], [reference])
-                    centers = np.asarray(self.center_voxels_)
-                radius = float(self.radius or 0)
-                return neighborhoods_around(parts, of_reference, centers, radius)
+            if coordinates is not None or space:
+                given = None if coordinates is None else [coordinates]
+                (parts,) = self._layouts(given, [n], [space])
+                return self._around_centers(parts)
             if n == self.n_components_:
-                return known
+                return list(self.neighborhoods_)
             raise InputError(
                 f"The new subject has {n} voxels, the reference {self.n_components_}: "
-                "pass its coordinates, or its neighborhoods."
+                "pass its coordinates."
             )
 
         common, numbers = self.neighborhoods_, list(range(len(self.neighborhoods_)))
         found = self._join_pieces(X, y, self.joinable_, numbers, columns_of)
         own, maps, settings = found
-        n_voxels, n_common = [settings["mean"].size], self.n_components_
-        (builder,) = map_builders([own], n_voxels, common, n_common)
+        sizes = [settings["mean"].size]
+        (builder,) = map_builders([own], sizes, common, self.n_components_)
         for k, reference in zip(self.joinable_, self.reference_maps_, strict=True):
             if k in maps:
                 builder.add(k, maps[k], reference)
         return builder.build(settings)
 
-    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
-        return self.maps_[self.reference], dict(enumerate(self.neighborhoods_))
+    def _around_centers(self, parts: list[Part]) -> list[Columns]:
+        """Return the voxels of a new subject around the centres of the fit."""
+        centers, space = np.arange(len(self.centers_)), self.maps_[0].space
+        reference = [Part("volume", centers, np.asarray(self.centers_))]
+        if any(part.vertices is not None for part in parts) and space:
+            (reference,) = self._layouts(None, [], [space])
+            centers = np.asarray(self.center_voxels_)
+        return neighborhoods_around(parts, reference, centers, float(self.radius or 0))
 
-    def _misfits(self) -> Iterator[str]:
-        n, n_voxels = len(self.neighborhoods_), self.n_components_
-        for columns in self.neighborhoods_:
-            if columns.size and not 0 <= columns.min() <= columns.max() < n_voxels:
-                yield "has neighborhoods of voxels that do not exist"
-        local = self.joinable_, self.aligners_, self.reference_maps_
-        if len(set(map(len, local))) > 1 or not all(0 <= s < n for s in self.joinable_):
-            yield "has local models that do not fit"
-        if self.centers_ is not None and len(self.centers_) != n:
-            yield "has other centers than neighborhoods"
+    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
+        return self.maps_[0], dict(enumerate(self.neighborhoods_))
 
 
 def positions_of(parts: Sequence[Part]) -> Positions:
@@ -502,31 +455,3 @@ def neighborhoods_along(
         ends = np.searchsorted(rows, np.arange(1, len(sources)))
         found += [np.sort(own) for own in np.split(voxels, ends)]
     return found
-
-
-def given_neighborhoods(
-    given: Any, n_voxels: list[int], *, owner: str
-) -> list[list[Columns]]:
-    """Return a list of neighbourhoods per subject, from one for all or one for each."""
-
-    def checked(own: Any, v: int) -> list[Columns]:
-        named = ((f"neighborhood {k}", part) for k, part in enumerate(own))
-        return [np.unique(check_indices(*part, v, what="voxel")) for part in named]
-
-    n = len(n_voxels)
-    if not given_per_subject("neighborhoods", given):
-        if len(set(n_voxels)) > 1:
-            raise InputError(
-                f"The subjects have {n_voxels} voxels, but one list of neighborhoods. "
-                "Give one list per subject."
-            )
-        return [checked(given, n_voxels[0])] * n
-    listed = one_per_subject("neighborhoods", given, n, owner=owner)
-    lists = [checked(own, v) for own, v in zip(listed, n_voxels, strict=True)]
-    counts = [len(own) for own in lists]
-    if len(set(counts)) > 1:
-        raise InputError(
-            f"The subjects have {counts} neighborhoods, which must correspond one by "
-            "one."
-        )
-    return lists

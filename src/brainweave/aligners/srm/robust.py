@@ -10,7 +10,7 @@ individual term for :math:`S = D - C`, where :math:`C` is :math:`D` clipped to
 and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
@@ -73,16 +73,17 @@ def update_map(
     target: Matrix,
     *,
     bound: float,
-    measure: bool = False,
 ) -> float:
-    """Turn W, in place, to the polar factor of ``(X - S).T @ target``, S the best."""
+    """Turn W, in place, to the polar factor of ``(X - S).T @ target``, S the best.
+
+    The objective before is returned.
+    """
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
         C = D.clip(-bound, bound)
         W[columns] = to_numpy(weights @ from_maps + C.T @ target_there)
-        if measure:
-            value += ops.inner(C, D) - ops.inner(C, C) / 2
+        value += ops.inner(C, D) - ops.inner(C, C) / 2
     orthonormalize(W)
     return value
 
@@ -152,11 +153,6 @@ class RobustMap(WeightMap):
                 break
         return R
 
-    def _misfits(self) -> Iterator[str]:
-        yield from super()._misfits()
-        if not self.lam > 0 or self.max_iter < 0:
-            yield "has a wrong lam or max_iter"
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RobustSRM(FromRandomStart):
@@ -177,7 +173,7 @@ class RobustSRM(FromRandomStart):
         Number of shared features K.
     max_iter : int, default=100
         Most rounds.
-    tol, energy, standardize, n_jobs, random_state : various
+    tol, standardize, n_jobs, random_state : various
         As in :class:`DetSRM`.
     lam : float > 0, default=1
         Weight :math:`\lambda` of the individual terms: what the shared response leaves
@@ -268,14 +264,12 @@ class RobustSRM(FromRandomStart):
         self._set_convergence(iterations)
         return maps
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Floats, *, space: Any = None
-    ) -> RobustMap:
+    def _make_map(self, basis: SubjectBasis, solution: Floats) -> RobustMap:
         return RobustMap(
             weights=solution,
             lam=self._bound(),
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
-            **common_settings(basis, space),
+            **common_settings(basis),
         )
 
     def _features(self, i: int) -> NDArray[Any]:
@@ -288,7 +282,7 @@ class RobustSRM(FromRandomStart):
         target, bound = self.shared_response_, self._bound()
         W, voxels = basis.combine(basis.restrict(target)), _aligning_voxels(basis)
         orthonormalize(W)
-        step = partial(update_map, voxels, W, target, target, bound=bound, measure=True)
+        step = partial(update_map, voxels, W, target, target, bound=bound)
         iterations = self._new_iterations(step())
         while iterations.go_on():
             iterations.add(step())
@@ -296,14 +290,5 @@ class RobustSRM(FromRandomStart):
 
 
 def _aligning_voxels(basis: SubjectBasis) -> VoxelReader:
-    """Read the aligning samples of a subject, without what the energy cuts off."""
     # the first maps have read, and verified, the samples just before
-    if basis.energy == 1:
-        return VoxelReader(lambda: basis.chunks(verify=False), basis.ops)
-    V = basis.ops.array(basis.vectors)
-
-    def read() -> Chunks:
-        for columns, z in basis.chunks(verify=False):
-            yield columns, V @ (V.T @ z)
-
-    return VoxelReader(read, basis.ops)
+    return VoxelReader(partial(basis.chunks, verify=False), basis.ops)

@@ -16,7 +16,6 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import log_softmax
-from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
@@ -24,7 +23,6 @@ from brainweave._core.labels import encode_labels, encode_new_labels
 from brainweave._core.validation import check_number
 from brainweave._core.workers import subject_threads
 from brainweave.aligners.base import Who
-from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
     FromRandomStart,
@@ -81,8 +79,8 @@ def step_map(
     *,
     n_steps: int = INNER_STEPS,
     tol: float = 1e-10,
-) -> list[float]:
-    """Descend over one subject's map, in place; return its values but for constants."""
+) -> None:
+    """Descend over one subject's map, in place."""
     pull = subject.row_weight * (subject.locked.T @ R)
     weight = subject.label_weight
 
@@ -93,7 +91,6 @@ def step_map(
         return value, gradient
 
     value, gradient = evaluate(subject.Q)
-    history = [value]
     for _ in range(n_steps):
         subject.tau /= 2  # the smaller, the longer the step
         scale = float(np.linalg.norm(gradient, 2)) or 1.0
@@ -107,12 +104,11 @@ def step_map(
                 break
             subject.tau = max(2 * subject.tau, 1e-3 * scale)
         else:
-            return history  # no step gains anything
+            return  # no step gains anything
+        gained = value - new_value
         subject.Q, value, gradient = Q, new_value, new_gradient
-        history.append(value)
-        if history[-2] - value <= tol * max(abs(value), 1e-300):
-            break
-    return history
+        if gained <= tol * max(abs(value), 1e-300):
+            return
 
 
 def fit_classifier(subjects: list[SubjectTerms], before: Matrix) -> Matrix:
@@ -169,6 +165,7 @@ class SemiSupervisedSRM(FromRandomStart):
     No turn can rise. :meth:`fit` takes both kinds of samples together. Those whose
     label is None or NaN are locked in time: equally many, in the same order, for all
     subjects. If all samples of all subjects have a label, all must correspond by row.
+    A subject who joins later may have labelled samples alone.
 
     Parameters
     ----------
@@ -238,6 +235,7 @@ class SemiSupervisedSRM(FromRandomStart):
     alpha: float = 0.5
     gamma: float = 1.0
     max_iter: int = 200
+    energy: Any = 1.0
 
     _isometric = True
     _stored: ClassVar[dict[str, Any]] = {
@@ -332,24 +330,9 @@ class SemiSupervisedSRM(FromRandomStart):
         list of arrays of shape (n_samples_i,)
             The most likely class of each sample.
         """
-        return [self.classify(f) for f in self.transform(X, subjects)]
-
-    def classify(self, features: Any) -> NDArray[Any]:
-        """Return the labels of shared features of any subject.
-
-        Parameters
-        ----------
-        features : array of shape (n_samples, n_components)
-            As ``transform`` returns them.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The most probable label of each sample.
-        """
-        check_is_fitted(self, "maps_")
-        logits = to_numpy(features) @ self.theta_ + self.bias_
-        return self.classes_[logits.argmax(axis=1)]
+        features = self.transform(X, subjects)
+        logits = [to_numpy(f) @ self.theta_ + self.bias_ for f in features]
+        return [self.classes_[own.argmax(axis=1)] for own in logits]
 
     def _for_rows(self, rows: Any, y: Any) -> tuple[Any, Any]:
         if self.labels_locked_ or y is None:
@@ -360,25 +343,8 @@ class SemiSupervisedSRM(FromRandomStart):
         part.shared_response_ = self.shared_response_[np.isin(free, rows)]
         return part, y[rows]
 
-    def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
-        """Learn the map of a subject that was not in the fit; the model is unchanged.
-
-        The same objective is minimised over the new map alone.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_voxels), or a Subject
-            Samples of the new subject.
-        y : array-like, optional
-            Their labels, None or NaN for the samples that are locked in time to the
-            shared response; by default all are. Labelled samples alone are enough.
-
-        Returns
-        -------
-        SubjectMap
-            With ``objective_history``, the objective but for constants.
-        """
-        basis, y = self._new_subject(X, y)
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        """Minimise the same objective over a map alone; labelled samples are enough."""
         check_rank(basis, self.n_components_)
         known = [None] * basis.n_samples if y is None else y
         codes = encode_new_labels(known, self.classes_.tolist())
@@ -399,7 +365,5 @@ class SemiSupervisedSRM(FromRandomStart):
             subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
         limit, theta = self._new_iterations(0.0), np.vstack([self.theta_, self.bias_])
         steps, tol = 10 * limit.max_iter, 1e-3 * limit.tol
-        history = step_map(subject, R, theta, n_steps=steps, tol=tol)
-        new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
-        new.objective_history = history
-        return new
+        step_map(subject, R, theta, n_steps=steps, tol=tol)
+        return subject.Q

@@ -1,7 +1,6 @@
 """The Shared Response Model of Chen et al. (2015), probabilistic and deterministic."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +23,7 @@ from brainweave.basis.basis import SubjectBasis
 class _SharedResponseModel(FromRandomStart):
     """Base of :class:`DetSRM` and :class:`SRM`."""
 
+    energy: Any = 1.0
     device: Any = None
 
     _isometric = True
@@ -220,21 +220,21 @@ class SRM(_SharedResponseModel):
         "log_likelihood_": float,
     }
 
-    def _misfits(self) -> Iterator[str]:
-        n = len(self.rho2_)  # subjects that joined later have none
-        if n > self.n_subjects_:
-            yield f"has noise of {n} subjects"
-
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
     ) -> tuple[list[Alignment], Matrix, Iterations]:
-        data = EMSteps(bases, over_subjects)
-        model = data.first_model(start)
-        posterior = data.expect(model)
+        def align(S: Matrix) -> list[Alignment]:
+            return list(over_subjects(lambda b: align_to(b, S), bases))
+
+        sizes, aligned = sizes_of(bases), align(start)
+        mean = np.asarray(sum(a.features for a in aligned) / len(bases))
+        model = maximise(sizes, aligned, mean)
+        posterior = expect(sizes, model)
         iterations = self._new_iterations(posterior.log_likelihood)
         while iterations.go_on():
-            model = data.maximise(posterior)
-            posterior = data.expect(model)
+            S = posterior.mean
+            model = maximise(sizes, align(S), S, posterior.covariance)
+            posterior = expect(sizes, model)
             iterations.add(posterior.log_likelihood)
         turn = principal_axes(posterior.mean, model.sigma)
         self.shared_response_ = posterior.mean @ turn
@@ -244,47 +244,40 @@ class SRM(_SharedResponseModel):
         return model.maps, turn, iterations
 
 
-class EMSteps:
-    """The two steps of expectation maximisation on given subjects."""
+def sizes_of(bases: list[SubjectBasis]) -> tuple[Matrix, Matrix, int]:
+    """Return the summed squares and voxels of each subject, and the samples of all."""
+    n_voxels = [b.n_voxels - b.constant_voxels.size for b in bases]
+    return np.array([b.power for b in bases]), np.array(n_voxels), bases[0].n_samples
 
-    def __init__(self, bases: list[SubjectBasis], over_subjects: Any) -> None:
-        self.bases, self.over_subjects = bases, over_subjects
-        self.n_samples = bases[0].n_samples
-        self.power = np.array([b.power for b in bases])
-        self.n_voxels = np.array([b.n_voxels - b.constant_voxels.size for b in bases])
 
-    def first_model(self, start: Matrix) -> Model:
-        """Align all to the start, and take their mean for the shared response."""
-        aligned = self.over_subjects(lambda b: align_to(b, start), self.bases)
-        mean = np.asarray(sum(a.features for a in aligned) / len(self.bases))
-        return self._model(aligned, mean, mean.T @ mean / self.n_samples)
+def expect(sizes: tuple[Matrix, Matrix, int], model: Model) -> Posterior:
+    """Return the posterior of the shared response, and the data's likelihood."""
+    power, n_voxels, n_samples = sizes
+    precision = 1 / model.rho2
+    summed = sum(w * a.features for w, a in zip(precision, model.maps, strict=True))
+    # in the eigenbasis of sigma nothing has to be inverted, not even a rank below K
+    variances, Q = np.linalg.eigh(model.sigma)
+    variances = np.maximum(variances, 0)
+    tightness = 1 + precision.sum() * variances
+    covariance = (Q * (variances / tightness)) @ Q.T
+    mean = summed @ covariance
+    log_det = (n_voxels * np.log(model.rho2)).sum() + np.log(tightness).sum()
+    constant = n_voxels.sum() * np.log(2 * np.pi)
+    fit = (power * precision).sum() - (summed * mean).sum()
+    value = -0.5 * (n_samples * (log_det + constant) + fit)
+    return Posterior(np.asarray(mean), covariance, float(value))
 
-    def expect(self, model: Model) -> Posterior:
-        """Return the posterior of the shared response, and the data's likelihood."""
-        precision = 1 / model.rho2
-        summed = sum(w * a.features for w, a in zip(precision, model.maps, strict=True))
-        # in the eigenbasis of sigma nothing has to be inverted, not even a rank below K
-        variances, Q = np.linalg.eigh(model.sigma)
-        variances = np.maximum(variances, 0)
-        tightness = 1 + precision.sum() * variances
-        covariance = (Q * (variances / tightness)) @ Q.T
-        mean = summed @ covariance
-        log_det = (self.n_voxels * np.log(model.rho2)).sum() + np.log(tightness).sum()
-        constant = self.n_voxels.sum() * np.log(2 * np.pi)
-        fit = (self.power * precision).sum() - (summed * mean).sum()
-        value = -0.5 * (self.n_samples * (log_det + constant) + fit)
-        return Posterior(np.asarray(mean), covariance, float(value))
 
-    def maximise(self, posterior: Posterior) -> Model:
-        """Return the parameters that make the posterior most likely."""
-        S = posterior.mean
-        aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
-        sigma = posterior.covariance + S.T @ S / self.n_samples
-        return self._model(aligned, S, sigma)
-
-    def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
-        agreement = np.array([(a.features * S).sum() for a in aligned])
-        residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
-        floor = ROUNDING * self.power  # what noiseless data leave is rounding
-        rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
-        return Model(aligned, sigma, rho2)
+def maximise(
+    sizes: tuple[Matrix, Matrix, int],
+    aligned: list[Alignment],
+    S: Matrix,
+    covariance: Matrix | float = 0.0,
+) -> Model:
+    """Return the parameters that make a shared response, and the maps, most likely."""
+    power, n_voxels, n_samples = sizes
+    sigma = np.asarray(covariance + S.T @ S / n_samples)
+    agreement = np.array([(a.features * S).sum() for a in aligned])
+    residual = power - 2 * agreement + n_samples * np.trace(sigma)
+    floor = ROUNDING * power  # what noiseless data leave is rounding
+    return Model(aligned, sigma, np.maximum(residual, floor) / (n_samples * n_voxels))
