@@ -54,19 +54,6 @@ def test_where_places_are_not_used_the_strength_is_that_without_them(rng):
     assert gdm.shrinkage_ == without.shrinkage_
 
 
-def test_the_order_of_subjects_with_strengths_of_their_own_moves_no_choice(rng):
-    X, y = labelled(rng)
-    rhos = [0.1, 0.3, 1.0, 3.0, 0.2, 10.0]
-    found = [
-        GDM(4, shrinkage=own).fit(x, y).place_
-        for own, x in ((rhos, X), (rhos[::-1], X[::-1]))
-    ]
-    assert found[0].ridge == found[1].ridge
-    assert found[0].gain == pytest.approx(found[1].gain, rel=1e-6)
-    for own in (rhos, rhos[::-1]):
-        assert GDM(4, shrinkage=own).fit(X, y).shrinkage_ == own  # as given
-
-
 def test_features_of_the_shared_map_are_as_large_as_those_of_fitted_subjects(rng):
     X = film(rng)
     gdm = GDM(4, graph="time", place_shrinkage=0.01, shrinkage=3.0).fit(X[:5])

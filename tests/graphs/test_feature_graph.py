@@ -178,7 +178,7 @@ def test_the_strength_predicts_held_out_blocks_best(films):
                 Q.append(T[b] - T[b].mean(0))
             P, Q = np.concatenate(P).ravel(), np.concatenate(Q).ravel()
             criteria[i] += np.corrcoef(P, Q)[0, 1]
-    assert model.shrinkage_[0] == FEATURE_GRID[int(criteria.argmax())]
+    assert model.shrinkage_ == FEATURE_GRID[int(criteria.argmax())]
     assert model.shrinkage_by_ == "blocks"
     assert max(FEATURE_GRID) == pytest.approx(30)
 
@@ -186,7 +186,7 @@ def test_the_strength_predicts_held_out_blocks_best(films):
 def test_weak_signals_are_given_a_strong_ridge():
     films = simulate(0)
     model = GDM(2, graph=feature_graph, place=None).fit(films.X, films.F)
-    assert model.shrinkage_[0] > 3
+    assert model.shrinkage_ > 3
 
 
 def test_people_with_different_films_share_a_space_by_meaning():

@@ -263,7 +263,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
     citations, model = _Citations(), inputs.model
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
     energy, kernel = params.get("energy"), params.get("kernel")
-    ridges = sorted(getattr(model, "shrinkage_", None) or [])
+    ridge = getattr(model, "shrinkage_", None)
     folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
     common = {r.label for r in inputs.results if r.design.get("voxels") == "common"}
@@ -296,7 +296,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         kernel=f"{kernel} " if isinstance(kernel, str) else "",
         energy=energy if isinstance(energy, (int, float)) and energy < 1 else None,
         n_kept=span([b.n_kept for b in inputs.bases], "components"),
-        ridges=" to ".join(f"{r:.3g}" for r in sorted({*ridges[:1], *ridges[-1:]})),
+        ridge=None if ridge is None else f"{ridge:.3g}",
         place=_describe_place(getattr(model, "place_", None)),
         k=getattr(model, "n_components_", None),
         gaining=getattr(model, "n_informative_", None),

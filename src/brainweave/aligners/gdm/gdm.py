@@ -44,8 +44,7 @@ from brainweave.aligners.gdm.ridge import (
 from brainweave.aligners.gdm.shared_map import Placement, SharedMap
 from brainweave.aligners.gdm.solution import Solution
 from brainweave.aligners.gdm.strength import (
-    choose_strengths,
-    middle_strength,
+    choose_strength,
     runs_of,
     smoother_of,
 )
@@ -105,7 +104,7 @@ class GDM(GraphAligner):
         than one too many, as long as p < .3: on average less than half of one too many.
         The paper's 10, with a warning, if nothing holds up. There are no more than the
         graph informs: one per group.
-    shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
+    shrinkage : "auto", "ledoit-wolf" or float, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
         out, or blocks where runs are not known (a Study knows them); with features of
@@ -164,10 +163,9 @@ class GDM(GraphAligner):
         One map per subject.
     mixing_ : list of ndarray of shape (n_samples_i, K)
         The maps as mixtures of the aligning samples.
-    shrinkage_ : list of float
-        The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
-        "blocks" left out, "agreement" on held-out halves, "ledoit-wolf", "oas" or
-        "given".
+    shrinkage_, shrinkage_by_ : float and str
+        The shrinkage that was used, and how it was found: "runs" or "blocks" left out,
+        "agreement" on held-out halves, "ledoit-wolf" or "given".
     place_ : Placement
         Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``,
         ``gain``; ``str(place_)`` says it in words.
@@ -232,7 +230,7 @@ class GDM(GraphAligner):
     """
 
     _stored: ClassVar[dict[str, Any]] = {
-        "shrinkage_": [float],
+        "shrinkage_": float,
         "shrinkage_by_": str,
         "constraint_": str,
         "scale_": "K",
@@ -287,7 +285,7 @@ class GDM(GraphAligner):
         """Return the ridges and the number of components in the middle of the fits."""
         settled: dict[str, Any] = {}
         if isinstance(self.shrinkage, str):
-            settled["shrinkage"] = float(np.median([f.shrinkage_[0] for f in fits]))
+            settled["shrinkage"] = float(np.median([f.shrinkage_ for f in fits]))
         if self.n_components == "auto":
             settled["n_components"] = int(np.median([f.n_components_ for f in fits]))
         if self.place is not None and self.place_shrinkage == "auto":
@@ -433,7 +431,7 @@ class GDM(GraphAligner):
         directions = None if Z is None else leading_directions(Z)
         if Z is not None and directions is not None:
             Z = [own @ directions for own in Z]
-        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
+        self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
         ridge, gain = self.place_shrinkage, None
@@ -449,7 +447,7 @@ class GDM(GraphAligner):
                 graph,
                 min(k, MOST_FEATURES),
                 runs=runs_of(bases),
-                rho=None if of_film else middle_strength(self.shrinkage_),
+                rho=None if of_film else self.shrinkage_,
                 fixed=self.shrinkage_by_ == "given",
                 needed=needed,
                 per_subject=self.constraint_ == "subject",
@@ -458,13 +456,13 @@ class GDM(GraphAligner):
             )
             self._met_ridges = None if choice is None else choice.met
             if choice is None and needed:
-                choice = Choice(max(1.0, *self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
+                choice = Choice(max(1.0, self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
             if choice is not None:
                 gain = choice.gain if np.isfinite(choice.gain) else None
                 if self.shrinkage_by_ != "given" and (
                     of_film or np.isfinite(choice.place)
                 ):
-                    self.shrinkage_ = [choice.rho] * n
+                    self.shrinkage_ = choice.rho
                     self.shrinkage_by_ = "agreement"
                 ridge = choice.place if asked else ridge
         strength = np.inf if places is None or isinstance(ridge, str) else float(ridge)
@@ -487,7 +485,11 @@ class GDM(GraphAligner):
             )
             self._aligning_matrices = places.matrices
         smoothers = map_subjects(
-            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
+            smoother_of,
+            bases,
+            [self.shrinkage_] * n,
+            n_jobs=self.n_jobs,
+            threads_only=True,
         )
         unit = place_unit(Z) if Z is not None else 1.0
         tied = Z if np.isfinite(strength) else None
@@ -559,9 +561,7 @@ class GDM(GraphAligner):
 
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
-        ridges = self.shrinkage_
-        one_for_all = self.shrinkage_by_ == "given" or len(set(ridges)) == 1
-        if not (ridges and one_for_all and all(0 < ridge < np.inf for ridge in ridges)):
-            yield "has no ridge per subject"
+        if not 0 < self.shrinkage_ < np.inf:
+            yield "has no ridge"
         if self.scale_ is self.eigenvalues_:
             yield "has eigenvalues for the scale of its features"

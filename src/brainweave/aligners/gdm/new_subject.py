@@ -25,7 +25,7 @@ from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_us
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
-from brainweave.aligners.gdm.strength import middle_strength, smoother_of
+from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
@@ -220,12 +220,12 @@ def regress_new(
     With ``places``, the matrix and the samples in places, what is regressed is what the
     shared map leaves of the target; samples without edges tell nothing of that.
     """
-    rho = middle_strength(model.shrinkage_)
+    smoother = smoother_of(basis, model.shrinkage_)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
     n_determined = int((values > UNDETERMINED * size).sum())
     if places is None:
-        mixing, features = smoother_of(basis, rho).regress(target)
+        mixing, features = smoother.regress(target)
         scale = amplitude(features, target, model.eigenvalues_) * model.scale_
         return Joined(mixing * scale, n_determined)
     matrix, Z = places
@@ -236,7 +236,7 @@ def regress_new(
         return Joined(np.zeros_like(target), 0, place=part)
     centred = target - target[linked].mean(axis=0)
     left = np.where(linked[:, None], centred - known, 0.0)
-    mixing, features = smoother_of(basis, rho).regress(left)
+    mixing, features = smoother.regress(left)
     scale = amplitude(features + known, target, model.eigenvalues_) * model.scale_
     part = PlacePart(matrix, Z, model.shared_ * scale)
     return Joined(mixing * scale, n_determined, place=part)

@@ -8,7 +8,6 @@ ridge g, in units of the centred Gram matrix.
 # ruff: noqa: D102 (the methods are described in the first class)
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -125,12 +124,6 @@ class Smoother(ABC):
             inside = self.strength * inverse - 1 / self.n_samples
             predicted[rows] -= np.linalg.solve(inside, residual[rows])
         return predicted
-
-    def leave_out_at(
-        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
-    ) -> list[Matrix]:
-        """Do so at several strengths, in units of the mean eigenvalue."""
-        return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
 
     def _cholesky(self, gram: Matrix, ridge: float) -> Any:
         """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`.
