@@ -344,8 +344,7 @@ def test_fewer_voxels_than_samples(rng):
         ({"constraint": "none"}, "constraint of GDM must be one of"),
         ({"scale": 2}, "scale of GDM must be one of"),
         ({"graph": "labels+times"}, "graph of GDM must be one of"),
-        ({"balance": "all"}, "balance of GDM must be one of"),
-        ({"balance": "none", "graph": label_graph}, "balance='none' of GDM is for"),
+        ({"constraint": "subject", "graph": label_graph}, "constraint='subject' of"),
     ],
 )
 def test_wrong_parameters_are_told(study, params, message):
@@ -458,15 +457,14 @@ def test_parcels_take_it(rng):
     assert whole.n_components_ == 4
 
 
-@pytest.mark.parametrize("balance", ["groups", "subjects", "none"])
-def test_balance_is_that_of_the_graph_functions(study, balance):
+def test_graphs_by_name_are_those_of_the_graph_functions(study):
     X, y = study
     rows = [list(y[0])] * 3
     X = [x[:30] for x in X]
-    sizes = label_graph(rows, different=0, balance=balance)
-    ids = time_graph([range(30)] * 3, balance=balance)
+    sizes = label_graph(rows, different=0, balance="groups")
+    ids = time_graph([range(30)] * 3, balance="subjects")
     for name, graph in {"labels": sizes, "labels+time": sizes + ids}.items():
-        named = GDM(3, shrinkage=RHO, graph=name, balance=balance).fit(X, rows)
+        named = GDM(3, shrinkage=RHO, graph=name).fit(X, rows)
         made = GDM(3, shrinkage=RHO, graph=graph, constraint=named.constraint_).fit(X)
         assert_allclose(named.eigenvalues_, made.eigenvalues_, rtol=1e-12)
         # halves of the samples have weights already, which are not divided again

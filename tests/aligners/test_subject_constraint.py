@@ -15,10 +15,9 @@ from brainweave.aligners.gdm.graph_parsing import labels_and_ids
 from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import (
     _inverse_root,
-    _is_positive,
-    _lift_to_convex,
     _whiten,
     ascend,
+    is_positive,
     solve_per_subject,
     solve_shrinkage,
 )
@@ -85,7 +84,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", ["labels", "time"])
 def test_every_subject_is_white_and_no_round_lowers_the_objective(rng, kind):
     X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
     graph = GRAPHS[kind](y)
@@ -105,18 +104,6 @@ def test_every_subject_is_white_and_no_round_lowers_the_objective(rng, kind):
 def eigenvalues(smoother):
     s2 = smoother.root[1][:, None] ** 2
     return smoother.strength * s2 / (1 - s2)
-
-
-@pytest.mark.parametrize("kind", GRAPHS)
-def test_the_lift_is_what_the_centred_graph_lacks(rng, kind):
-    _, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
-    graph = GRAPHS[kind](y)
-    G = graph.to_sparse().toarray()
-    for rows in graph.slices():
-        G[rows] -= G[rows].mean(axis=0)
-        G[:, rows] -= G[:, rows].mean(axis=1, keepdims=True)
-    least = np.linalg.eigvalsh(G)[0]
-    assert_allclose(_lift_to_convex(graph), max(0, -least), atol=1e-8)
 
 
 def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
@@ -157,13 +144,13 @@ def test_it_ends_where_no_subject_wants_to_move(rng):
 )
 def test_which_graphs_are_positive(rng, kind, positive):
     _, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
-    assert _is_positive(GRAPHS[kind](y)) is positive
+    assert is_positive(GRAPHS[kind](y)) is positive
 
 
 def test_groups_that_link_nobody_do_not_make_a_graph_negative():
     graph = weigh_groups(time_graph([range(5), range(1, 6)]), "subjects")
     assert 0 in graph.groups[0].affinity.diagonal()
-    assert _is_positive(graph)
+    assert is_positive(graph)
 
 
 def test_what_does_not_rise_ends_after_one_round(rng):

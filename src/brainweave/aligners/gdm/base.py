@@ -100,7 +100,6 @@ class GraphAligner(BaseAligner):
             lengths,
             y,
             ridge=self._ridge,
-            balance=getattr(self, "balance", None),
             owner=self._owner,
         )
         self._check_ties(graph)

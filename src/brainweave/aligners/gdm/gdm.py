@@ -38,6 +38,7 @@ from brainweave.aligners.gdm.new_subject import Joined, edges_of_new, regress_ne
 from brainweave.aligners.gdm.ridge import (
     amplitude,
     common_scale,
+    is_positive,
     solve_per_subject,
     solve_shrinkage,
 )
@@ -136,17 +137,13 @@ class GDM(GraphAligner):
         ``{"hp": value}``; by default the value of the paper's supplement.
     graph : "labels", "time", "labels+time", callable, Graph or matrix, default="labels"
         "labels": y are categories; all count alike. "time": y are stimulus or time ids
-        (default: the row number), joined if equal. "labels+time": the sum of both; y
-        has two columns, categories and ids, or categories alone if they are the same
-        in all rows. A callable makes the graph from y, such as
-        ``partial(label_graph, different=-0.5)``, or :func:`feature_graph`, with the
-        features of the stimuli as y. Or a graph made by
+        (default: the row number), joined if equal; they count by how many subjects have
+        them. "labels+time": the sum of both; y has two columns, categories and ids, or
+        categories alone if they are the same in all rows. A callable makes the graph
+        from y, such as ``partial(label_graph, different=0, balance="none")``, or
+        :func:`feature_graph`, with the features of the stimuli as y. Or a graph made by
         ``brainweave.graphs``, or a symmetric (sparse) matrix over all samples in
         subject order.
-    balance : {"groups", "subjects", "none"}, optional
-        How much the groups of a graph by name count: all alike, by how many subjects
-        have them, or by all their pairs of samples; see :func:`label_graph`. By
-        default "groups" for labels and "subjects" for time.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
         "reliability": voxels that answer alike to equal labels count more
@@ -249,7 +246,6 @@ class GDM(GraphAligner):
     kernel: Any = "linear"
     kernel_params: Any = None
     graph: Any = "labels"
-    balance: str | None = None
     standardize: bool | str = True
     n_jobs: int | None = None
     device: Any = None
@@ -267,6 +263,11 @@ class GDM(GraphAligner):
 
     def _constraint_of(self, graph: Graph) -> str:
         """Return the constraint that is asked for, or that the graph calls for."""
+        if self.constraint == "subject" and not is_positive(graph):
+            raise InputError(
+                f"constraint='subject' of {self._owner} needs a graph of groups without "
+                "negative weights, such as 'labels' or 'time'."
+            )
         if self.constraint is not None:
             return self.constraint
         by_time = is_named(self.graph, "time", "labels+time")

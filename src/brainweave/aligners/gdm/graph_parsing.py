@@ -10,13 +10,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._core.exceptions import (
-    InputError,
-)
+from brainweave._core.exceptions import InputError
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_option
 from brainweave.graphs.builders import (
-    BALANCES,
     NO_GROUP,
     Graph,
     label_graph,
@@ -81,7 +78,6 @@ def make_graph(
     y: list[Any] | None,
     *,
     ridge: bool,
-    balance: str | None = None,
     owner: str,
 ) -> tuple[Graph, bool]:
     """Make the graph that a parameter asks for; say whether rows serve as ids.
@@ -90,13 +86,6 @@ def make_graph(
     that link nobody play no part.
     """
     by_row = False
-    if balance is not None:
-        check_option("balance", balance, BALANCES, owner=owner)
-        if not isinstance(graph, str):
-            raise InputError(
-                f"balance={balance!r} of {owner} is for graphs by name; a graph of "
-                "your own is balanced as it is made: label_graph(y, balance=...)."
-            )
     if callable(graph):
         if y is None:
             raise InputError(
@@ -113,9 +102,7 @@ def make_graph(
         made = graph
     elif isinstance(graph, str):
         check_option("graph", graph, GRAPH_NAMES, owner=owner)
-        weights = ("groups", "subjects") if ridge else ("none", "none")
-        weights = weights if balance is None else (balance, balance)
-        made, by_row = _named_graph(graph, lengths, y, ridge, weights, owner=owner)
+        made, by_row = _named_graph(graph, lengths, y, ridge, owner=owner)
     elif scipy.sparse.issparse(graph) or isinstance(graph, np.ndarray):
         made = matrix_graph(graph, lengths)
     else:
@@ -134,17 +121,16 @@ def _named_graph(
     lengths: list[int],
     y: list[Any] | None,
     ridge: bool,
-    weights: tuple[str, str],
     *,
     owner: str,
 ) -> tuple[Graph, bool]:
-    """Make the graph of a name; weights are how labels and ids are balanced."""
+    """Make the graph of a name."""
     if y is None and name != "time":
         raise InputError(
             f"{owner} with graph={name!r} needs the categories of the samples: "
             "fit(X, y). For samples locked in time use graph='time'."
         )
-    of_labels: Any = {"different": 0 if ridge else -1, "balance": weights[0]}
+    of_labels: Any = {"different": 0, "balance": "groups"} if ridge else {}
     if name == "labels":
         return label_graph(y or [], **of_labels), False
     labels, ids = None, y
@@ -167,7 +153,7 @@ def _named_graph(
                 f"subjects have {lengths} samples. Pass stimulus or time ids as y."
             )
         ids = [range(n) for n in lengths]
-    time = time_graph(ids, balance=weights[1])
+    time = time_graph(ids, balance="subjects" if ridge else "none")
     known = time.groups[0].codes[time.groups[0].codes != NO_GROUP]
     if labels is None and np.bincount(known, minlength=1).max() < 2:
         raise InputError(

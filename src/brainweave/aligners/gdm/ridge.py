@@ -13,8 +13,8 @@ the other. Asking it of each subject forbids that. The map of subject i that agr
 with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is then
 :math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`: K right-hand sides of a factor
 that exists already. All subjects take this step at once, so their order does not
-matter, and no step lowers the objective: it is convex, and rises at least as its
-tangent does. (With negative weights a multiple of the constraint makes it convex.)
+matter, and no step lowers the objective: it is convex where no group counts negatively,
+and rises at least as its tangent does.
 
 Few rounds are better than many: the closed form ties subjects who share little, and the
 optimum drifts from that towards what each group of them shares (docs/gdm.md).
@@ -118,10 +118,10 @@ def _choose(graph: Graph, k: int, few: int) -> str:
     # products converge slowly where the last of many components is noise
     if rank <= max(few, 100 * k):
         return "closed"
-    return "operator" if _is_positive(graph) else "closed"
+    return "operator" if is_positive(graph) else "closed"
 
 
-def _is_positive(graph: Graph) -> bool:
+def is_positive(graph: Graph) -> bool:
     """Whether the graph joins groups, with weights that are not negative."""
     return graph.matrix is None and all(term.is_positive for term in graph.groups)
 
@@ -297,13 +297,12 @@ def ascend(
     """Return features with ``W_i^T (Phi_i Phi_i^T + g_i) W_i = I`` in every subject.
 
     And the objective ``tr(Y G Y^T)`` after each round. The features of ``start`` are
-    whitened first. A round regresses all subjects on their targets, to which ``lift``
-    times where they are is added, and whitens the features: of one subject, this is the
-    map that agrees best with the target under the constraint. Directions that a target
-    does not have stay zero, which loses nothing of the objective. With places the
-    shared map is estimated anew in every round.
+    whitened first. A round regresses all subjects on their targets and whitens the
+    features: of one subject, this is the map that agrees best with the target under the
+    constraint. Directions that a target does not have stay zero, which loses nothing of
+    the objective. With places the shared map is estimated anew in every round.
     """
-    rows, lift = graph.slices(), _lift_to_convex(graph)
+    rows = graph.slices()
     history: list[float] = []
     now = _whiten(joint, Regression(start.maps, start.features, start.shared))
     while True:
@@ -313,17 +312,7 @@ def ascend(
         rise = history[-1] - history[-2] if len(history) > 1 else np.inf
         if len(history) > max_iter or rise <= tol * abs(history[-1]):
             return now[1], history
-        new = joint.regress([targets[own] for own in rows])
-        if lift:
-            new = new._replace(
-                mixings=[
-                    m + lift * at for m, at in zip(new.mixings, now[0], strict=True)
-                ],
-                features=[
-                    f + lift * at for f, at in zip(new.features, now[1], strict=True)
-                ],
-            )
-        now = _whiten(joint, new)
+        now = _whiten(joint, joint.regress([targets[own] for own in rows]))
 
 
 def _whiten(joint: JointRidge, found: Regression) -> tuple[list[Matrix], list[Matrix]]:
@@ -341,22 +330,3 @@ def _inverse_root(matrix: Matrix) -> Matrix:
     kept = values > 1e-12 * max(float(values[-1]), 1e-300)
     scaled = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1)), 0)
     return np.asarray((vectors * scaled) @ vectors.T)
-
-
-def _lift_to_convex(graph: Graph) -> float:
-    """Return by how much the graph falls short of being positive on centred features.
-
-    So much of the constraint, which is constant, makes the objective convex.
-    """
-    if _is_positive(graph):
-        return 0.0
-    rows = graph.slices()
-
-    def centred(x: Matrix) -> Matrix:
-        return np.concatenate([x[own] - x[own].mean(axis=0) for own in rows])
-
-    def multiply(x: Matrix) -> Matrix:
-        return centred(apply_graph(graph, centred(x)))
-
-    least = smallest_of_operator(multiply, graph.n_samples, 1)[0][0]
-    return max(0.0, -float(least))
