@@ -211,7 +211,6 @@ def test_places_are_used_where_they_correspond_and_only_there(rng):
     gdm = GDM(5, graph="time").fit(X)
     assert gdm.place_.used
     assert "60 places (equal columns)" in str(gdm.place_)
-    assert gdm.place_.gain > 2
     Y, _ = registered(rng, shuffled=True)
     other = GDM(5, graph="time").fit(Y)
     assert not other.place_.used

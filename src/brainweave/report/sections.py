@@ -285,10 +285,7 @@ def _pieces(model: Any, check: Any) -> Element:
 
 def _place(place: Any) -> Element:
     """Say whether the maps have a part in common, or why not."""
-    gain = ""
-    if place.used and place.gain is not None:
-        gain = TEXTS["elements"]["place"]["gain"].format(gain=place.gain)
-    return Element.make("place", {"place": str(place), "gain": gain})
+    return Element.make("place", {"place": str(place)})
 
 
 def _components(inputs: Inputs) -> Element:

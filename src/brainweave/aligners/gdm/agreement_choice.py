@@ -61,7 +61,6 @@ class Choice(NamedTuple):
 
     rho: float
     place: float  # infinite: no place
-    gain: float  # of places over none, in standard errors; nan if not compared
     #: The best ridges without places, and both with them: where to look in half of the
     #: samples first.
     met: tuple[float, float, float] | None = None
@@ -87,25 +86,10 @@ def choose_by_agreement(
 ) -> Choice | None:
     """Choose the ridges; None where no half of the samples can be held out.
 
-    Parameters
-    ----------
-    smoothers, places
-        Of all samples of each subject; places None: the ridge alone is chosen.
-    graph : Graph
-        Of groups.
-    k : int
-        How many features are judged.
-    runs : list of array-like, optional
-        The run of each sample of each subject.
-    rho : float, optional
-        The ridge without places, if it is known; also with places if ``fixed``.
-    needed : bool
-        Whether places must be used: nothing else ties the subjects.
-    per_subject : bool
-        Whether the model has one constraint per subject.
-    start : sequence of float, optional
-        Ridges to begin the search with, in place of the usual ones: without places,
-        and of the deviations and the shared map with them.
+    Without places the ridge alone is chosen. ``rho``, if given, is the ridge without
+    places, also with places if ``fixed``; ``needed``: nothing but places ties subjects;
+    ``per_subject``: the model has one constraint per subject. The search begins at
+    ``start``: the ridge without places, and both with them.
     """
     n = len(smoothers)
     chosen = np.unique(np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int))
@@ -129,7 +113,7 @@ def choose_by_agreement(
         elif places is not None:
             without = halves.judge(rho, np.inf)
         if places is None:
-            return Choice(rho, np.inf, np.nan, (rho, rho, PLACE_RIDGES[START_PLACE]))
+            return Choice(rho, np.inf, (rho, rho, PLACE_RIDGES[START_PLACE]))
         ridges = [rho] if fixed else [rho, *(r for r in RIDGES if r > 1.5 * rho)]
         at, with_places = _climb(
             lambda at: halves.judge(ridges[at[0]], PLACE_RIDGES[at[1]]),
@@ -148,8 +132,8 @@ def choose_by_agreement(
     gain, clear = _standard_errors(with_places - without)
     more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
     if (gain > clear and more) or needed:
-        return Choice(*met[1:], gain, met)
-    return Choice(rho, np.inf, gain, met)
+        return Choice(*met[1:], met)
+    return Choice(rho, np.inf, met)
 
 
 def _climb(
@@ -348,21 +332,8 @@ class _FoldOfSubject:
 def distinctness(means: list[Matrix]) -> list[float]:
     """Return how much matching rows are more alike than others, for each subject.
 
-    Parameters
-    ----------
-    means : list of array of shape (n_groups, n_features)
-        Of each subject; rows of NaN for groups that it lacks.
-
-    Returns
-    -------
-    list of float
-        NaN for subjects without two groups that others have.
-
-    Examples
-    --------
-    >>> A = np.eye(4)
-    >>> [round(d, 6) for d in distinctness([A, A, A])]
-    [1.732051, 1.732051, 1.732051]
+    Means are groups x features, with rows of NaN for groups that a subject lacks. NaN
+    for subjects without two groups that others have.
     """
     known = np.array([~np.isnan(m[:, 0]) for m in means])
     filled = np.array([np.nan_to_num(m) for m in means])

@@ -17,9 +17,7 @@ from brainweave._core.exceptions import (
 from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import (
-    N_PERMUTATIONS,
     AlignmentCheck,
-    alignment_check,
     component_table,
     stored_check,
 )
@@ -232,24 +230,14 @@ class GraphAligner(BaseAligner):
 
     # -- what the components mean ------------------------------------------------------
 
-    def component_summary(
-        self,
-        *,
-        runs: Any = None,
-        n_permutations: int = N_PERMUTATIONS,
-        random_state: int = 0,
-        check: AlignmentCheck | None = None,
-    ) -> Any:
+    def component_summary(self, *, check: AlignmentCheck | None = None) -> Any:
         """Describe each component: a pandas table with one row per component.
 
         Parameters
         ----------
-        runs : list of array-like, optional
-            The run of every aligning sample; then whole runs are held out.
-        n_permutations, random_state : int
-            How often signs are drawn for the p-values, and the seed.
         check : AlignmentCheck, optional
-            What :func:`brainweave.alignment_check` found, if it is known already.
+            What :func:`brainweave.alignment_check` found; by default that of the
+            aligning samples.
 
         Returns
         -------
@@ -267,12 +255,8 @@ class GraphAligner(BaseAligner):
             share of subject i's variance that the feature explains.
         """
         check_is_fitted(self, "maps_")
-        how: Any = {"n_permutations": n_permutations, "random_state": random_state}
         if check is None and hasattr(self, "bases_"):
-            if runs is None and tuple(how.values()) == (N_PERMUTATIONS, 0):
-                check = stored_check(self)
-            else:
-                check = alignment_check(self, runs=runs, **how)
+            check = stored_check(self)
         return component_table(self, check)
 
     # -- what must fit together in a file ----------------------------------------------

@@ -58,20 +58,18 @@ from brainweave.graphs.builders import Graph, equal_group_weights
 FIRST_TRIED, MOST_TRIED = 32, 100  # components that "auto" looks at
 DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
-OF_THE_PAPER = ("energy", "solver")
 
 
 def _point_to_paper(cls: Any) -> Any:
-    """Let the constructor name the class that has parameters of the paper's model."""
+    """Let the constructor name the class that has an energy."""
     init = cls.__init__
 
     @wraps(init)
     def __init__(self: Any, *args: Any, **params: Any) -> None:
-        for name in OF_THE_PAPER:
-            if name in params:
-                raise TypeError(
-                    f"GDM has no {name}; the paper's model is PaperGDM({name}=...)."
-                )
+        if "energy" in params:
+            raise TypeError(
+                "GDM has no energy; the paper's model is PaperGDM(energy=...)."
+            )
         init(self, *args, **params)
 
     cls.__init__ = __init__
@@ -164,8 +162,8 @@ class GDM(GraphAligner):
         The shrinkage that was used, and how it was found: "runs" or "blocks" left out,
         "agreement" on held-out halves, "ledoit-wolf" or "given".
     place_ : Placement
-        Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``,
-        ``gain``; ``str(place_)`` says it in words.
+        Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``;
+        ``str(place_)`` says it in words.
     shared_map_ : SharedMap
         The map for anyone in the space of the model, without aligning data; if places
         are used.
@@ -265,8 +263,8 @@ class GDM(GraphAligner):
         """Return the constraint that is asked for, or that the graph calls for."""
         if self.constraint == "subject" and not is_positive(graph):
             raise InputError(
-                f"constraint='subject' of {self._owner} needs a graph of groups without "
-                "negative weights, such as 'labels' or 'time'."
+                f"constraint='subject' of {self._owner} is for graphs of groups, such "
+                "as 'labels' or 'time', without negative weights."
             )
         if self.constraint is not None:
             return self.constraint
@@ -435,7 +433,7 @@ class GDM(GraphAligner):
         self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
-        ridge, gain = self.place_shrinkage, None
+        ridge = self.place_shrinkage
         self._met_ridges = None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
         asked = places is not None and isinstance(ridge, str)
@@ -457,9 +455,8 @@ class GDM(GraphAligner):
             )
             self._met_ridges = None if choice is None else choice.met
             if choice is None and needed:
-                choice = Choice(max(1.0, self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
+                choice = Choice(max(1.0, self.shrinkage_), DEFAULT_PLACE_RIDGE)
             if choice is not None:
-                gain = choice.gain if np.isfinite(choice.gain) else None
                 if self.shrinkage_by_ != "given" and (
                     of_film or np.isfinite(choice.place)
                 ):
@@ -480,7 +477,6 @@ class GDM(GraphAligner):
                 ridge=strength if np.isfinite(strength) else None,
                 n_places=places.n_places,
                 what=places.what,
-                gain=gain,
                 names=places.names,
                 frame="" if places.frame is None else str(places.frame),
             )

@@ -52,33 +52,9 @@ def _one_by_one(function: Callable[..., Any], *lists: Any) -> list[Any]:
 class JointRidge:
     """The ridge smoothers of subjects, tied by what they share in places.
 
-    Parameters
-    ----------
-    smoothers : sequence of Smoother
-        One per subject.
-    places : sequence of array of shape (n_samples_i, n_places), optional
-        The centred samples of each subject in places.
-    strength : float, default=inf
-        The ridge h of the shared map.
-    over_subjects : callable, optional
-        Maps a function over lists with an entry per subject, in threads, say.
-
-    Examples
-    --------
-    Two subjects whose voxels are the places, against the regression written out:
-
-    >>> rng = np.random.default_rng(0)
-    >>> from brainweave.aligners.gdm.smoother import GramSmoother
-    >>> X = [x - x.mean(0) for x in rng.normal(size=(2, 6, 9))]
-    >>> T = [t - t.mean(0) for t in rng.normal(size=(2, 6, 2))]
-    >>> joint = JointRidge([GramSmoother(x @ x.T, 3.0) for x in X], X, 0.5)
-    >>> W = joint.regress(T).shared
-    >>> zero = np.zeros((6, 9))
-    >>> design = np.block([[X[0] / 3**.5, zero, X[0] / .5**.5],
-    ...                    [zero, X[1] / 3**.5, X[1] / .5**.5]])
-    >>> ridge = design.T @ np.linalg.inv(design @ design.T + np.eye(12))
-    >>> bool(np.allclose((ridge @ np.vstack(T))[18:] / .5**.5, W))
-    True
+    ``places`` are the centred samples of each subject in places, ``strength`` is the
+    ridge h of the shared map, and ``over_subjects`` maps a function over lists with an
+    entry per subject, in threads, say.
     """
 
     def __init__(

@@ -7,17 +7,12 @@ from :math:`P = \sum_i U_i^\top S_i U_i`, of the size of the number of groups
 multiplies with it, for many groups; "matrix" is for a matrix of weights, which takes an
 eigendecomposition a subject.
 
-The constraint of the closed form is one for all subjects together, so where half the
-subjects saw other stimuli than the rest a component may live in one half and vanish in
-the other. Asking it of each subject forbids that. The map of subject i that agrees best
-with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is then
-:math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`: K right-hand sides of a factor
-that exists already. All subjects take this step at once, so their order does not
-matter, and no step lowers the objective: it is convex where no group counts negatively,
-and rises at least as its tangent does.
-
-Few rounds are better than many: the closed form ties subjects who share little, and the
-optimum drifts from that towards what each group of them shares (docs/gdm.md).
+Features of unit covariance in each subject come from an ascent that starts there. The
+map of subject i that agrees best with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is
+:math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`. All subjects take this step at
+once, so their order does not matter, and no step lowers the objective: it is convex,
+as no weight is negative. Few rounds are better than many: the closed form ties subjects
+who share little, and the optimum drifts from that (docs/gdm.md).
 """
 
 from collections.abc import Sequence
@@ -58,9 +53,8 @@ def solve_shrinkage(
     of other samples are their centred kernel to the aligning samples, times this; and,
     with places, their samples in these times the shared map.
     """
-    problem = _Problem(joint, graph)
-    chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
-    mu, targets = getattr(problem, f"_{chosen}")(k + 1)
+    chosen = _choose(joint, graph, k) if route == "auto" else route
+    mu, targets = ROUTES[chosen](joint, graph, k + 1)
     scale, used = _count_gaining(mu, k)
     found = joint.regress([target[:, :used] for target in targets])
     template = np.concatenate(found.features) / mu[:used]
@@ -95,9 +89,7 @@ class LeadingGroups:
         if not exact and size > 2 * N_DIRECTIONS and (self.signs > 0).all():
             T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
             for _ in range(N_PRODUCTS):
-                smooth = joint.smooth([u @ T for u in self.U])
-                total = sum(u.T @ f for u, f in zip(self.U, smooth, strict=True))
-                T = np.linalg.qr(np.asarray(total))[0]
+                T = np.linalg.qr(_times_P(joint, self.U, T))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
 
     def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
@@ -111,12 +103,12 @@ class LeadingGroups:
         return mu[:used], [u @ mixed for u in self.U], mixed
 
 
-def _choose(graph: Graph, k: int, few: int) -> str:
+def _choose(joint: JointRidge, graph: Graph, k: int) -> str:
     if graph.matrix is not None:
         return "matrix"
     rank = sum(term.rank for term in graph.groups)
     # products converge slowly where the last of many components is noise
-    if rank <= max(few, 100 * k):
+    if rank <= max(_few_groups(joint, graph), 100 * k):
         return "closed"
     return "operator" if is_positive(graph) else "closed"
 
@@ -126,47 +118,50 @@ def is_positive(graph: Graph) -> bool:
     return graph.matrix is None and all(term.is_positive for term in graph.groups)
 
 
-class _Problem:
-    """The routes; each returns mu and, per subject, the right-hand sides of its map."""
+def _few_groups(joint: JointRidge, graph: Graph) -> int:
+    """Return up to how many groups the matrix P is formed."""
+    kinds = {type(smoother) for smoother in joint.smoothers}
+    if kinds == {GramSmoother}:  # all by one inverse of its samples' size
+        return max(FEW_GROUPS, min(MANY_GROUPS, *graph.lengths))
+    return FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
 
-    def __init__(self, joint: JointRidge, graph: Graph) -> None:
-        self.joint, self.graph, self.rows = joint, graph, graph.slices()
-        kinds = {type(smoother) for smoother in joint.smoothers}
-        self.few_groups = FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
-        if kinds == {GramSmoother}:  # all by one inverse of its samples' size
-            most = min(MANY_GROUPS, *graph.lengths)
-            self.few_groups = max(FEW_GROUPS, most)
 
-    def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
-        U, signs = columns_of(self.graph)
-        mu, mixed = _closed_form(self.joint, U, signs, k)
-        return mu, _multiply_each(U, mixed)
+# the routes: each returns mu and, per subject, the right-hand sides of its map
 
-    def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
-        U, signs = columns_of(self.graph)
-        size = signs.size
 
-        def minus_P(x: Matrix) -> Matrix:
-            columns = x.reshape(size, -1)
-            smooth = self.joint.smooth([u @ columns for u in U])
-            total = sum(u.T @ f for u, f in zip(U, smooth, strict=True))
-            return -np.asarray(total).reshape(x.shape)
+def _closed(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]:
+    U, signs = columns_of(graph)
+    mu, mixed = _closed_form(joint, U, signs, k)
+    return mu, [np.asarray(u @ mixed) for u in U]
 
-        values, q = smallest_of_operator(minus_P, size, min(k, size))
-        mu = -values
-        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
 
-    def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
-        """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
-        roots = self.joint.over_subjects(
-            lambda s: s.root[0] * s.root[1], self.joint.smoothers
-        )
-        whole = Problem(roots, self.graph, np.zeros(self.graph.n_samples))
-        size = whole.size
-        values, vectors = smallest_of_operator(whole.apply, size, min(k, size))
-        mu = -values
-        targets = _divide(apply_graph(self.graph, whole.up(vectors)), mu)
-        return mu, [targets[rows] for rows in self.rows]
+def _operator(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]:
+    U, signs = columns_of(graph)
+    size = signs.size
+
+    def minus_P(x: Matrix) -> Matrix:
+        return -_times_P(joint, U, x.reshape(size, -1)).reshape(x.shape)
+
+    values, q = smallest_of_operator(minus_P, size, min(k, size))
+    mixed = _divide(q, np.sqrt(np.maximum(-values, 0)))
+    return -values, [np.asarray(u @ mixed) for u in U]
+
+
+def _matrix(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]:
+    """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
+    roots = joint.over_subjects(lambda s: s.root[0] * s.root[1], joint.smoothers)
+    whole = Problem(roots, graph, np.zeros(graph.n_samples))
+    values, vectors = smallest_of_operator(whole.apply, whole.size, min(k, whole.size))
+    targets = _divide(apply_graph(graph, whole.up(vectors)), -values)
+    return -values, [targets[rows] for rows in graph.slices()]
+
+
+ROUTES = {"closed": _closed, "operator": _operator, "matrix": _matrix}
+
+
+def _times_P(joint: JointRidge, U: list[Any], x: Matrix) -> Matrix:
+    smooth = joint.smooth([u @ x for u in U])
+    return np.asarray(sum(u.T @ f for u, f in zip(U, smooth, strict=True)))
 
 
 def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:
@@ -201,8 +196,7 @@ def _closed_form(
 
 def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:
     if is_torch(P):
-        device = cast(DeviceSmoother, joint.smoothers[0]).device
-        values, vectors = device.eigh(P)
+        values, vectors = cast(DeviceSmoother, joint.smoothers[0]).device.eigh(P)
         return values[:k], to_numpy(vectors[:, :k])
     values, vectors = smallest_eigenpairs(-(P + P.T) / 2, k)
     return -values, vectors
@@ -249,10 +243,6 @@ def _spread(centred: Matrix, rows: Any) -> Matrix:
 def _divide(columns: Matrix, by: Matrix) -> Matrix:
     """Divide columns, leaving zero those of components without gain."""
     return np.asarray(columns * np.where(by > 0, 1 / np.where(by > 0, by, 1), 0.0))
-
-
-def _multiply_each(U: list[Any], c: Matrix) -> list[Matrix]:
-    return [np.asarray(u @ c) for u in U]
 
 
 # -- features of unit covariance in every subject --------------------------------------

@@ -138,38 +138,11 @@ class Smoother(ABC):
 
 
 class GramSmoother(Smoother):
-    """The smoother of a Gram matrix, by its Cholesky factor.
+    """The smoother of a Gram matrix, by its Cholesky factor."""
 
-    With ``semidefinite`` False negative eigenvalues are looked for, and set to zero as
-    the hard cut does; then all goes through an eigendecomposition.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(9, 40))
-    >>> X -= X.mean(axis=0)
-    >>> smoother = GramSmoother(X @ X.T, 3.0)
-    >>> B = np.eye(9)[:, :2]
-    >>> by_hand = X @ X.T @ np.linalg.inv(X @ X.T + 3 * np.eye(9)) @ B
-    >>> bool(np.allclose(smoother.smooth(B), by_hand))
-    True
-    """
-
-    def __init__(
-        self,
-        gram: Matrix,
-        strength: float = 1.0,
-        *,
-        semidefinite: bool = True,
-        name: str = "X",
-    ) -> None:
+    def __init__(self, gram: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
-        self.n_samples, self._clipped = len(gram), not semidefinite
-        self._range: Matrix | None = None  # of what is kept of an indefinite one
-        if self._clipped and not is_semidefinite(gram):
-            values, vectors = np.linalg.eigh(gram)
-            self._range = vectors = vectors[:, values > 0]
-            gram = (vectors * values[values > 0]) @ vectors.T
-        self._gram = gram
+        self._gram, self.n_samples = gram, len(gram)
 
     @property
     def gram(self) -> Matrix:
@@ -181,12 +154,6 @@ class GramSmoother(Smoother):
 
     def _solve(self, B: Matrix) -> Matrix:
         return _cho_solve(self._factor, B)
-
-    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
-        mixing, features = super().regress(target)
-        if self._range is not None:  # to new samples, the rest is not without effect
-            mixing = self._range @ (self._range.T @ mixing)
-        return mixing, features
 
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray(self._gram @ mixing)
@@ -213,8 +180,7 @@ class GramSmoother(Smoother):
         gram = self._gram
         if len(rows) < self.n_samples:
             gram = _center(gram[np.ix_(rows, rows)])
-        known = not self._clipped
-        return GramSmoother(gram, self.strength, semidefinite=known, name=self.name)
+        return GramSmoother(gram, self.strength, name=self.name)
 
     def _half(self, T: Matrix, U: Any) -> Matrix:
         """Return ``T U``, of the centred columns of U."""

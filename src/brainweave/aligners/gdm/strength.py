@@ -44,17 +44,18 @@ _CRITERIA: WeakKeyDictionary[SubjectBasis, dict[bytes, dict[float, float]]] = (
 
 def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
     """Return the ridge smoother of a basis, rho in units of its mean eigenvalue."""
-    known = basis.kernel.name in SEMIDEFINITE
-    # negative eigenvalues count as zero, also in the unit
-    whole = known or is_semidefinite(basis.gram)
-    trace = basis.power if whole else float(basis.spectrum.sum())
-    strength = rho * trace / basis.n_samples
+    strength, name = rho * basis.power / basis.n_samples, basis.name
+    if basis.kernel.name not in SEMIDEFINITE and not is_semidefinite(basis.gram):
+        # negative eigenvalues count as zero, also in the unit
+        cut = basis.cut(1.0)
+        strength = rho * float(cut.values.sum()) / basis.n_samples
+        return NarrowSmoother(cut.coordinates, strength, name=name)
     if basis.uses_covariance:
-        return NarrowSmoother(basis._narrow, strength, name=basis.name)
+        return NarrowSmoother(basis._narrow, strength, name=name)
     if basis.gram_on_device is not None:
         device: Any = basis._device
-        return DeviceSmoother(device, basis.gram_on_device, strength, name=basis.name)
-    return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
+        return DeviceSmoother(device, basis.gram_on_device, strength, name=name)
+    return GramSmoother(basis.gram, strength, name=name)
 
 
 def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
