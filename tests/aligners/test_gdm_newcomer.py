@@ -397,7 +397,7 @@ def test_rows_stand_for_ids_only_where_the_fit_had_none(rng):
         by_row.fit_new_subject(X[2]).aligning_features(),
         by_row.fit_new_subject(X[2], rows).aligning_features(),
     )
-    with pytest.raises(InputError, match="needs 36 samples, but has 30"):
+    with pytest.raises(InputError, match="pass those of the new subject's 30 samples"):
         by_row.fit_new_subject(X[2][:30])
     shuffled = [rng.permutation(36) for _ in range(2)]
     by_id = PaperGDM(3, energy=0.5, graph="time").fit(X[:2], shuffled)

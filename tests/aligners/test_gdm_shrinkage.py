@@ -339,8 +339,8 @@ def test_fewer_voxels_than_samples(rng):
     ("params", "message"),
     [
         ({"shrinkage": "much"}, "shrinkage of GDM must be a number"),
-        ({"shrinkage": 0}, "larger than 0"),
-        ({"shrinkage": [0.1, 0.2]}, "shrinkage of GDM must be larger than 0"),
+        ({"shrinkage": 0}, "shrinkage of GDM must be > 0"),
+        ({"shrinkage": [0.1, 0.2]}, "shrinkage of GDM must be a number > 0"),
         ({"constraint": "none"}, "constraint of GDM must be one of"),
         ({"scale": 2}, "scale of GDM must be one of"),
         ({"graph": "labels+times"}, "graph of GDM must be one of"),

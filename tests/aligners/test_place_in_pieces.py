@@ -191,7 +191,7 @@ def test_subjects_on_other_grids_share_no_places(rng):
     told = {str(local.place_) for local in model.aligners_}
     assert told == {"No shared map: the subjects are not in one space."}
     unlabelled = Subject("new", subjects[1].data(), space=subjects[1].space)
-    with pytest.raises(InputError, match="labels or ids"):
+    with pytest.raises(InputError, match="labels, ids or rows"):
         model.fit_new_subject(unlabelled)
 
 

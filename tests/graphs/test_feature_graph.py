@@ -72,7 +72,11 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("with_time", [False, True])
-def test_models_are_those_of_the_dense_graph(films, name, whiten, with_time):
+def test_models_are_those_of_the_dense_graph(
+    films, name, whiten, with_time, monkeypatch
+):
+    # the dense affinity is not known to be positive semi-definite, but is
+    monkeypatch.setattr("brainweave.aligners.gdm.gdm.is_positive", lambda graph: True)
     X, F = films
     graphs = [feature_graph(F, whiten=whiten), dense(F, whiten)]
     if with_time:

@@ -1,12 +1,11 @@
 r"""How strong the ridges are, judged by what subjects share on samples held out.
 
 Half of the aligning samples of every subject are held out (by run or time, with a
-border, as in ``alignment_check``); the others are fitted with candidates for the ridge
-of the deviations and that of the shared map of places; and what is judged is how far
-the features tell the held-out groups (time points, categories) apart across subjects.
-A subject's features are those it would have as a new one, with the shared map of the
-others: many places can hold a map of each subject, which helps nobody else. Then the
-halves change roles. Only Gram matrices and samples in places are needed.
+border, as in ``alignment_check``), the others are fitted with candidates for the ridge
+of the deviations and that of the shared map of places, and features are judged by how
+far they tell the held-out groups apart across subjects. A subject's features are those
+it would have as a new one, with the shared map of the others: many places can hold a
+map of each subject, which helps nobody else. Then the halves change roles.
 
 The criterion is the *distinctness* :math:`\mathrm{tr}(A^\top B) / |A B^\top|_F` of a
 subject's features A and the mean features B of the others, rows being groups: how much
@@ -40,6 +39,7 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.smoother import Smoother
+from brainweave.aligners.gdm.strength import evenly_spaced
 from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
 STEP = np.sqrt(10.0)
@@ -91,8 +91,7 @@ def choose_by_agreement(
     ``per_subject``: the model has one constraint per subject. The search begins at
     ``start``: the ridge without places, and both with them.
     """
-    n = len(smoothers)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int))
+    chosen = evenly_spaced(len(smoothers), MOST_SUBJECTS)
     try:
         halves = _Halves(
             [smoothers[i] for i in chosen],
@@ -129,9 +128,7 @@ def choose_by_agreement(
     if np.nanmean(with_places) > (1 + CLEARLY_MORE) / 2 * np.nanmean(without):
         without = halves.judge(rho, np.inf, exact=True)
         with_places = halves.judge(*met[1:], exact=True)
-    gain, clear = _standard_errors(with_places - without)
-    more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
-    if (gain > clear and more) or needed:
+    if needed or _clearly_better(with_places, without):
         return Choice(*met[1:], met)
     return Choice(rho, np.inf, met)
 
@@ -162,15 +159,15 @@ def _climb(
         best = top
 
 
-def _standard_errors(gains: Matrix) -> tuple[float, float]:
-    """Return the mean gain over subjects in standard errors, and its bound."""
+def _clearly_better(scores: Matrix, than: Matrix) -> bool:
+    """Whether the mean gain over subjects is large beside its standard error."""
+    gains = scores - than
     own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
     if own.size < 2:
-        return 0.0, np.inf
-    error = float(own.std(ddof=1) / np.sqrt(own.size))
-    return float(own.mean()) / max(error, 1e-12), float(
-        student.ppf(CLEAR, own.size - 1)
-    )
+        return False
+    clear = student.ppf(CLEAR, own.size - 1) * own.std(ddof=1) / np.sqrt(own.size)
+    more = np.nanmean(scores) > CLEARLY_MORE * np.nanmean(than)
+    return bool(own.mean() > clear and more)
 
 
 def _of_subjects(graph: Graph, chosen: Any) -> Graph:

@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
-    InputError,
     SeparateSubjectsWarning,
     UniquenessWarning,
     warn_user,
@@ -25,7 +24,6 @@ from brainweave.aligners.gdm.graph_parsing import (
     is_named,
     make_graph,
     split_labels_and_ids,
-    unconnected_message,
     y_for_graph,
 )
 from brainweave.aligners.gdm.new_subject import (
@@ -91,7 +89,6 @@ class GraphAligner(BaseAligner):
     # -- fitting -----------------------------------------------------------------------
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        self._check_options()
         lengths = [b.n_samples for b in bases]
         graph, self.joined_by_row_ = make_graph(
             self.graph,
@@ -100,28 +97,13 @@ class GraphAligner(BaseAligner):
             ridge=self._ridge,
             owner=self._owner,
         )
-        self._check_ties(graph)
         maps, template = self._solve_graph(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
-        self.group_sums_ = group_sums(graph, template, alike=self._counts_alike)
+        alike = getattr(self, "constraint_", "") == "subject"
+        self.group_sums_ = group_sums(graph, template, alike=alike)
         self.embedding_ = template if graph.matrix is not None else None
         return maps
-
-    def _check_ties(self, graph: Graph) -> None:
-        """Refuse a graph that leaves subjects without a tie to the others."""
-        problem = unconnected_message(graph)
-        if problem:
-            raise InputError(problem)
-
-    @property
-    def _counts_alike(self) -> bool:
-        """Whether all groups count alike in what a new subject is fitted to."""
-        return False
-
-    @abstractmethod
-    def _check_options(self) -> None:
-        """Refuse options that are none."""
 
     @abstractmethod
     def _solve_graph(

@@ -15,7 +15,7 @@ from brainweave._core.exceptions import (
     UniquenessWarning,
     warn_user,
 )
-from brainweave._core.validation import check_option
+from brainweave._core.validation import check_number, check_option
 from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.check.agreement import NEIGHBOURS
 from brainweave.aligners.check.alignment_check import count_holding
@@ -33,7 +33,7 @@ from brainweave.aligners.gdm.graph_parsing import (
     is_named,
     unconnected_message,
 )
-from brainweave.aligners.gdm.joint import JointRidge, Regression
+from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.new_subject import Joined, edges_of_new, regress_new
 from brainweave.aligners.gdm.ridge import (
     amplitude,
@@ -169,9 +169,6 @@ class GDM(GraphAligner):
         are used.
     constraint_ : str
         The constraint that was used, "global" or "subject".
-    scale_ : ndarray of shape (K,)
-        What the features of all subjects are multiplied with for the spread that
-        ``scale`` asks for.
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
@@ -188,12 +185,8 @@ class GDM(GraphAligner):
         How far the subjects share their features: 1 if all use all features alike, 0 if
         every feature belongs to one subject, as it does when K is the sum of the
         subjects' dimensions. Below 0.05 there is a `SeparateSubjectsWarning`.
-    joined_by_row_ : bool
-        Whether row numbers serve as ids, for lack of y with ``graph="time"``.
-    graph_ : Graph
-        The graph that was used.
-    solver_ : str
-        The route that was taken.
+    graph_, solver_ : Graph and str
+        The graph that was used, and the route by which the problem was solved.
 
     Notes
     -----
@@ -263,17 +256,13 @@ class GDM(GraphAligner):
         """Return the constraint that is asked for, or that the graph calls for."""
         if self.constraint == "subject" and not is_positive(graph):
             raise InputError(
-                f"constraint='subject' of {self._owner} is for graphs of groups, such "
-                "as 'labels' or 'time', without negative weights."
+                f"constraint='subject' of {self._owner} is for graphs whose edges all "
+                "attract, such as 'labels', 'time' or that of features."
             )
         if self.constraint is not None:
             return self.constraint
         by_time = is_named(self.graph, "time", "labels+time")
         return "subject" if by_time and is_incomplete(graph) else "global"
-
-    @property
-    def _counts_alike(self) -> bool:
-        return self.constraint_ == "subject"
 
     @property
     def _chooses(self) -> bool:  # type: ignore[override]
@@ -288,34 +277,27 @@ class GDM(GraphAligner):
         if self.n_components == "auto":
             settled["n_components"] = int(np.median([f.n_components_ for f in fits]))
         if self.place is not None and self.place_shrinkage == "auto":
-            ridges = [f.place_.ridge for f in fits if f.place_.ridge is not None]
-            used = 2 * len(ridges) > len(fits)
-            settled |= (
-                {"place_shrinkage": float(np.median(ridges))}
-                if used
-                else {"place": None}
-            )
+            ridges = [f.place_.ridge for f in fits if f.place_.used]
+            if 2 * len(ridges) > len(fits):
+                settled["place_shrinkage"] = float(np.median(ridges))
+            else:
+                settled["place"] = None
         return settled
-
-    def _check_ties(self, graph: Graph) -> None:
-        """Leave it to the places, which may tie subjects whom no edge does."""
 
     def _check_options(self) -> None:
         for name, allowed in OPTIONS.items():
             given = getattr(self, name)
             if given is not None or name != "constraint":
                 check_option(name, given, allowed, owner=self._owner)
-        ridge = self.place_shrinkage
-        number = isinstance(ridge, (int, float, np.number)) and not np.isnan(ridge)
-        if ridge != "auto" and not (number and ridge > 0):
-            raise InputError(
-                f"place_shrinkage of {self._owner} must be 'auto' or a number larger "
-                f"than 0, in units of mean eigenvalues; got {ridge!r}."
-            )
+        if self.place_shrinkage != "auto":
+            owner, hint = self._owner, "It is in units of mean eigenvalues, or 'auto'."
+            ridge = self.place_shrinkage
+            check_number("place_shrinkage", ridge, "(0, inf]", owner=owner, hint=hint)
 
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
+        self._check_options()
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases
         )
@@ -348,11 +330,8 @@ class GDM(GraphAligner):
             if self.constraint_ == "subject":
                 graph = equal_group_weights(graph)
                 found = solve_per_subject(joint, graph, found)
-            penalties = joint.penalties(
-                Regression(found.maps, found.features, found.shared)
-            )
-        both = zip(found.features, penalties, strict=True)
-        covariances = [f.T @ f + penalty for f, penalty in both]
+            pairs = zip(found.features, joint.penalties(found), strict=True)
+            covariances = [f.T @ f + penalty for f, penalty in pairs]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         whole = apply_graph(graph, found.template)
@@ -408,9 +387,6 @@ class GDM(GraphAligner):
                 )
                 return found
             reason = found
-        problem = unconnected_message(graph)
-        if problem:
-            raise InputError(problem)
         self.place_ = Placement(what=reason)
         return None
 
@@ -433,8 +409,7 @@ class GDM(GraphAligner):
         self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
-        ridge = self.place_shrinkage
-        self._met_ridges = None
+        ridge, self._met_ridges = self.place_shrinkage, None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
         asked = places is not None and isinstance(ridge, str)
         apart = unconnected_message(graph)
@@ -453,16 +428,13 @@ class GDM(GraphAligner):
                 over_subjects=each,
                 start=self._first_ridges,
             )
-            self._met_ridges = None if choice is None else choice.met
             if choice is None and needed:
                 choice = Choice(max(1.0, self.shrinkage_), DEFAULT_PLACE_RIDGE)
             if choice is not None:
-                if self.shrinkage_by_ != "given" and (
-                    of_film or np.isfinite(choice.place)
-                ):
-                    self.shrinkage_ = choice.rho
-                    self.shrinkage_by_ = "agreement"
+                self._met_ridges = choice.met
                 ridge = choice.place if asked else ridge
+                if self.shrinkage_by_ != "given" and (of_film or choice.place < np.inf):
+                    self.shrinkage_, self.shrinkage_by_ = choice.rho, "agreement"
         strength = np.inf if places is None or isinstance(ridge, str) else float(ridge)
         if apart and not np.isfinite(strength):
             raise InputError(apart)

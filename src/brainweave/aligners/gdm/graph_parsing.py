@@ -46,13 +46,7 @@ def y_for_graph(subject: Any, graph: Any) -> Any:
 
 
 def labels_and_ids(labels: Any, ids: Any) -> NDArray[Any]:
-    """Put labels and ids side by side, as y of ``graph="labels+time"`` has them.
-
-    Examples
-    --------
-    >>> labels_and_ids(["cat", "dog"], [7, 9]).tolist()
-    [['cat', 7], ['dog', 9]]
-    """
+    """Put labels and ids side by side, as y of ``graph="labels+time"`` has them."""
     both = np.empty((len(labels), 2), dtype=object)
     both[:, 0] = as_label_list(labels, "the labels")
     both[:, 1] = as_label_list(ids, "the ids")
@@ -167,22 +161,15 @@ def _named_graph(
 
 def unconnected_message(graph: Graph) -> str:
     """Say which subjects no edge of the graph ties to the others; empty if none."""
-    unconnected = graph.unconnected_subjects()
-    if unconnected:
-        named = ", ".join(f"X[{i}]" for i in unconnected)
-        return (
-            f"No sample of {named} has an edge to another subject in the graph, so "
-            "nothing ties its map to the others. Check its labels, or leave it out."
-        )
     groups = graph.subject_groups()
-    if len(groups) > 1:
-        apart = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups[:4]]
-        return (
-            f"The subjects fall into {len(groups)} groups without an edge between "
-            f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
-            "Check the labels or ids, or align the groups apart."
-        )
-    return ""
+    if len(groups) == 1:
+        return ""
+    apart = "; ".join(", ".join(f"X[{i}]" for i in own[:6]) for own in groups[:4])
+    return (
+        f"The subjects fall into {len(groups)} groups without an edge between them in "
+        f"the graph: {apart}. Nothing ties their maps. Check the labels or ids, leave "
+        "subjects out, or align the groups apart."
+    )
 
 
 def is_incomplete(graph: Graph) -> bool:

@@ -26,6 +26,7 @@ import scipy.sparse
 
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
+from brainweave.aligners.gdm.solution import Solution
 
 BATCH = 8  # subjects whose products with groups are held at a time
 
@@ -33,16 +34,9 @@ BATCH = 8  # subjects whose products with groups are held at a time
 class Regression(NamedTuple):
     """Ridge regressions on targets, of all subjects."""
 
-    mixings: list[Matrix]  # (n_samples_i, K): the deviations, as mixtures of samples
+    maps: list[Matrix]  # (n_samples_i, K): the deviations, as mixtures of samples
     features: list[Matrix]  # (n_samples_i, K)
     shared: Matrix | None  # (n_places, K): the map of places; None without
-
-    def turned(self, axes: Matrix) -> "Regression":
-        """Return the same with other axes of the shared space, (K, K')."""
-        shared = None if self.shared is None else self.shared @ axes
-        return Regression(
-            [m @ axes for m in self.mixings], [f @ axes for f in self.features], shared
-        )
 
 
 def _one_by_one(function: Callable[..., Any], *lists: Any) -> list[Any]:
@@ -199,7 +193,7 @@ class JointRidge:
             one, self.smoothers, self.places, targets, forms, sums
         )
 
-    def penalties(self, found: Regression) -> list[Matrix]:
+    def penalties(self, found: Regression | Solution) -> list[Matrix]:
         """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""
         shared: Any = 0.0
         known: list[Any] = [0.0] * len(self.smoothers)
@@ -207,5 +201,5 @@ class JointRidge:
             W = found.shared
             shared = self.strength / len(self.smoothers) * (W.T @ W)
             known = [Z @ W for Z in self.places]
-        parts = zip(self.smoothers, found.mixings, found.features, known, strict=True)
+        parts = zip(self.smoothers, found.maps, found.features, known, strict=True)
         return [s.strength * (m.T @ (f - own)) + shared for s, m, f, own in parts]

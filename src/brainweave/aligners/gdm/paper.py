@@ -11,6 +11,7 @@ from brainweave._core.validation import check_option
 from brainweave.aligners.check.alignment_check import count_holding
 from brainweave.aligners.gdm.base import GraphAligner
 from brainweave.aligners.gdm.eigenproblem import ROUTES, solve
+from brainweave.aligners.gdm.graph_parsing import unconnected_message
 from brainweave.aligners.gdm.new_subject import Joined, join_by_descent
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
@@ -58,8 +59,8 @@ class PaperGDM(GraphAligner):
         The maps in kernel coordinates.
     eigenvalues_ : ndarray of shape (K,)
         The smallest eigenvalues of :math:`V_*^\top L V_*`, ascending.
-    maps_, bases_, objective_, n_informative_, is_unique_, overlap_, joined_by_row_
-        As in :class:`GDM`, as are ``graph_`` and ``solver_``.
+    maps_, bases_, objective_, n_informative_, is_unique_, overlap_, graph_, solver_
+        As in :class:`GDM`.
 
     Notes
     -----
@@ -100,12 +101,12 @@ class PaperGDM(GraphAligner):
 
     _ridge = False
 
-    def _check_options(self) -> None:
-        check_option("solver", self.solver, ROUTES, owner=self._owner)
-
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
+        check_option("solver", self.solver, ROUTES, owner=self._owner)
+        if apart := unconnected_message(graph):
+            raise InputError(apart)
         kept = [b.n_kept for b in bases]
         most = sum(len(term.names) for term in graph.groups)
         most = MOST_TRIED if graph.matrix is not None else most

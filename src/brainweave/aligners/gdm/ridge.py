@@ -49,9 +49,7 @@ def solve_shrinkage(
 ) -> Solution:
     """Find the k leading components; fewer where fewer gain from the edges.
 
-    No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``: the features
-    of other samples are their centred kernel to the aligning samples, times this; and,
-    with places, their samples in these times the shared map.
+    No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``.
     """
     chosen = _choose(joint, graph, k) if route == "auto" else route
     mu, targets = ROUTES[chosen](joint, graph, k + 1)
@@ -59,7 +57,7 @@ def solve_shrinkage(
     found = joint.regress([target[:, :used] for target in targets])
     template = np.concatenate(found.features) / mu[:used]
     return Solution(
-        mu, mu, scale, found.mixings, found.features, template, chosen, found.shared
+        mu, mu, scale, found.maps, found.features, template, chosen, found.shared
     )
 
 
@@ -205,9 +203,8 @@ def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:
 def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
     """Return how much larger a subject's target is than its features.
 
-    The ridge shrinks the features of noisy subjects more. One number for all features,
-    weighed by mu: a feature on which the subject's edges or voxels hardly differ stays
-    as small as it is beside the others. Samples without edges do not count.
+    One number for all features, weighed by mu: one on which the subject's edges or
+    voxels hardly differ stays small. Samples without edges do not count.
     """
     linked = target.any(axis=1)
     if not linked.any():
@@ -256,23 +253,21 @@ def solve_per_subject(joint: JointRidge, graph: Graph, start: Solution) -> Solut
     that of a graph in which an id counts by how many saw it. The eigenvalues are the
     root mean squares of the features: what the ridge leaves of unit variance.
     """
-    Y, history = ascend(joint, graph, start)
+    Y, _ = ascend(joint, graph, start)
     targets = apply_graph(graph, np.concatenate(Y))
     found = joint.regress([targets[rows] for rows in graph.slices()])
     # any common rotation has the same objective: take the axes of agreement
     total = np.sum([f.T @ f for f in found.features], axis=0) / graph.n_samples
     values, axes = np.linalg.eigh((total + total.T) / 2)
     axes = axes[:, ::-1]
-    found = found.turned(axes)
     return replace(
         start,
         eigenvalues=np.sqrt(np.maximum(values[::-1], 0)),
-        maps=found.mixings,
-        features=found.features,
-        shared=found.shared,
+        maps=[m @ axes for m in found.maps],
+        features=[f @ axes for f in found.features],
+        shared=None if found.shared is None else found.shared @ axes,
         template=np.concatenate(Y) @ axes,
         route=f"{start.route}, subject",
-        history=history,
     )
 
 
@@ -292,27 +287,22 @@ def ascend(
     constraint. Directions that a target does not have stay zero, which loses nothing of
     the objective. With places the shared map is estimated anew in every round.
     """
-    rows = graph.slices()
     history: list[float] = []
-    now = _whiten(joint, Regression(start.maps, start.features, start.shared))
+    Y = _whiten(joint, start)
     while True:
-        Y = np.concatenate(now[1])
-        targets = apply_graph(graph, Y)
-        history.append(float((Y * targets).sum()))
+        whole = np.concatenate(Y)
+        targets = apply_graph(graph, whole)
+        history.append(float((whole * targets).sum()))
         rise = history[-1] - history[-2] if len(history) > 1 else np.inf
         if len(history) > max_iter or rise <= tol * abs(history[-1]):
-            return now[1], history
-        now = _whiten(joint, joint.regress([targets[own] for own in rows]))
+            return Y, history
+        Y = _whiten(joint, joint.regress([targets[own] for own in graph.slices()]))
 
 
-def _whiten(joint: JointRidge, found: Regression) -> tuple[list[Matrix], list[Matrix]]:
-    """Scale maps so that features and penalties are I together, nearest to what is."""
-    roots = [
-        _inverse_root(f.T @ f + penalty)
-        for f, penalty in zip(found.features, joint.penalties(found), strict=True)
-    ]
-    pairs = list(zip(found.mixings, found.features, roots, strict=True))
-    return [m @ root for m, _, root in pairs], [f @ root for _, f, root in pairs]
+def _whiten(joint: JointRidge, found: Regression | Solution) -> list[Matrix]:
+    """Scale features so that they and penalties are I together, nearest to what is."""
+    pairs = zip(found.features, joint.penalties(found), strict=True)
+    return [f @ _inverse_root(f.T @ f + penalty) for f, penalty in pairs]
 
 
 def _inverse_root(matrix: Matrix) -> Matrix:

@@ -71,10 +71,7 @@ class Smoother(ABC):
         return self._solve(_centred(target))
 
     def between(self, to: Codes, of: Codes) -> Matrix:
-        """Return what takes coefficients of some samples to features of others.
-
-        Up to a constant.
-        """
+        """Return what takes coefficients of some samples to features of others."""
         return self.gram[np.ix_(to, of)]
 
     def at(self, rho: float) -> "Smoother":
@@ -126,12 +123,8 @@ class Smoother(ABC):
         return predicted
 
     def _cholesky(self, gram: Matrix, ridge: float) -> Any:
-        """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`.
-
-        NumPy's factorisation releases the GIL, SciPy's does not. Its transpose is in
-        the order that ``cho_solve`` takes without a copy.
-        """
-        try:
+        """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`."""
+        try:  # NumPy's releases the GIL; its transpose is taken without a copy
             return np.linalg.cholesky(_add_ridge(gram, ridge)).T, False
         except np.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
@@ -159,11 +152,8 @@ class GramSmoother(Smoother):
         return np.asarray(self._gram @ mixing)
 
     def quadratic_form(self, U: Any) -> Any:
-        """Return ``U^T S U``; by ``S = I - g (K + g)^-1`` where U is wide.
-
-        The inverse factor costs less than solving for as many columns as samples. It
-        loses digits where the ridge is far from the eigenvalues, and is not used there.
-        """
+        """Return ``U^T S U``; by ``S = I - g (K + g)^-1`` where U is wide."""
+        # which loses digits where the ridge is far from the eigenvalues
         wide = 2 * U.shape[1] > self.n_samples
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().quadratic_form(U)
@@ -262,9 +252,8 @@ class NarrowSmoother(Smoother):
         return np.asarray((B - X @ inside) / self.strength)
 
     def regress(self, target: Any) -> tuple[Matrix, Matrix]:
-        """Return the mixing of the ridge regression on a target, and its features.
+        """Return the shortest mixing that has the weights of the regression.
 
-        The mixing is the shortest with the same voxel weights ``X^T mixing``.
         ``(K + g)^-1`` times the target has 1 / g of what no voxel explains beside it,
         which cancels in the weights to the rounding of the data: not in float32.
         """
@@ -368,10 +357,7 @@ def _centred_square(U: Any) -> Matrix:
 
 
 def _invert_lower(L: Matrix) -> Matrix:
-    """Invert a lower triangular matrix by halves.
-
-    Matrix products release the GIL; SciPy's triangular solvers do not.
-    """
+    """Invert a lower triangular matrix by halves: matrix products release the GIL."""
     if len(L) <= 64:
         return np.asarray(np.linalg.inv(L), np.float64)
     half = len(L) // 2

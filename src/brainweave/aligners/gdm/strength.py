@@ -3,7 +3,7 @@ r"""How much to shrink, without tuning.
 The ridge of subject i is :math:`g_i = \rho\,` times the mean eigenvalue of its Gram
 matrix, with one :math:`\rho` for all: the one by which a subject's own samples predict
 their groups, or the features of their stimuli, best when a whole block (a run) is left
-out. No model has to be fitted for that, but one inverse taken per value (docs/gdm.md).
+out (docs/gdm.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ import numpy as np
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
+from brainweave._core.validation import check_number
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.gdm.smoother import (
     DeviceSmoother,
@@ -64,6 +65,11 @@ def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
     return None if any(own is None for own in runs) else runs
 
 
+def evenly_spaced(n: int, most: int) -> Codes:
+    """Return at most so many of n subjects."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
+
+
 def choose_strength(
     shrinkage: Any,
     bases: Sequence[SubjectBasis],
@@ -85,10 +91,7 @@ def choose_strength(
             f"{', '.join(map(repr, CHOICES))}; got {shrinkage!r}."
         )
     if shrinkage == "auto" and graph.groups:
-        n = len(bases)
-        chosen = np.unique(
-            np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int)
-        )
+        chosen = evenly_spaced(len(bases), MOST_SUBJECTS)
         few = [bases[i] for i in chosen]
         featured = [term for term in graph.groups if term.features is not None]
         if featured:
@@ -113,13 +116,8 @@ def _products(basis: SubjectBasis) -> Any:
 
 def check_rho(rho: Any, owner: str) -> float:
     """Refuse a strength that is no positive number."""
-    number = isinstance(rho, (int, float, np.number)) and not isinstance(rho, bool)
-    if not number or not 0 < rho < np.inf:
-        raise InputError(
-            f"shrinkage of {owner} must be larger than 0 and finite, in units of a "
-            f"subject's mean eigenvalue; got {rho!r}."
-        )
-    return float(rho)
+    hint = "It is in units of a subject's mean eigenvalue."
+    return check_number("shrinkage", rho, "(0, inf)", owner=owner, hint=hint)
 
 
 # -- by leaving out blocks -------------------------------------------------------------
@@ -228,11 +226,6 @@ def search_grid(
 
     Every third is computed, then the neighbours of the best so far until none is
     better: about 6 of 12, the best of all where there is one summit.
-
-    Examples
-    --------
-    >>> search_grid(lambda places: [-abs(i - 8.7) for i in places])
-    9
     """
     known: dict[int, float] = {}
     places = list(range(1, size, 3))
