@@ -138,25 +138,28 @@ def _climb(
     start: tuple[int, ...],
     shape: tuple[int, ...],
 ) -> tuple[tuple[int, ...], Matrix]:
-    """Return the best place of a grid by steps to better neighbours, and its scores."""
-    known = {start: judge(start)}
-    best = start
+    """Return the best place of a grid by steps to better neighbours, and its scores.
+
+    It goes along the last axis first, and on as long as that helps.
+    """
+    best, known = start, {start: judge(start)}
+    steps = [
+        axis * sign for axis in np.eye(len(shape), dtype=int)[::-1] for sign in (-1, 1)
+    ]
     while True:
-        around = [
-            tuple(np.add(best, step).tolist())
-            for axis in range(len(shape))
-            for step in (np.eye(len(shape), dtype=int)[axis] * sign for sign in (1, -1))
-        ]
-        inside = [
-            a for a in around if all(0 <= i < n for i, n in zip(a, shape, strict=True))
-        ]
-        for at in inside:
-            if at not in known:
-                known[at] = judge(at)
-        top = max(known, key=lambda at: float(np.nanmean(known[at])))
-        if top == best:
+        before = best
+        for step in steps:
+            while True:
+                at = tuple(np.add(best, step).tolist())
+                if not all(0 <= i < n for i, n in zip(at, shape, strict=True)):
+                    break
+                if at not in known:
+                    known[at] = judge(at)
+                if not np.nanmean(known[at]) > np.nanmean(known[best]):
+                    break
+                best = at
+        if best == before:
             return best, known[best]
-        best = top
 
 
 def _clearly_better(scores: Matrix, than: Matrix) -> bool:
@@ -253,7 +256,7 @@ class _Halves:
             targets, mixed = [whole[rows] for rows in alike.slices()], None
         else:
             if number not in self._leading:
-                start = self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE])
+                start = self._joint(number, RIDGES[START], np.inf)
                 self._leading[number] = LeadingGroups(start, graph, exact=self._exact)
             mu, targets, mixed = self._leading[number].targets(joint, self.k)
 

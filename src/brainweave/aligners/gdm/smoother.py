@@ -161,10 +161,15 @@ class GramSmoother(Smoother):
         return _centred_square(U) - self.strength * (half.T @ half)
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        k, square = U.shape[1], _centred_square(U)
+        if k + Z.shape[1] < self.n_samples:
+            both = _solve_lower(self._factor[0].T, np.hstack([_centred(U), Z]))
+            left = self.strength * (both.T @ both)
+            return square - left[:k, :k], left[k:, k:], left[k:, :k]
         T = self._inverse_factor()
         half, of_U = T @ Z, self._half(T, U)
         Q, R = self.strength * (half.T @ half), self.strength * (half.T @ of_U)
-        return _centred_square(U) - self.strength * (of_U.T @ of_U), Q, R
+        return square - self.strength * (of_U.T @ of_U), Q, R
 
     def subset(self, rows: Codes) -> Smoother:
         gram = self._gram
@@ -225,15 +230,16 @@ class NarrowSmoother(Smoother):
         return self.forms(U, self._no_places)[0]
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        T, (to_U, to_Z, U_to_Z, square) = self._inverse_factor(), self._products(U, Z)
-        half, of_U = T @ to_Z, T @ to_U
-        return of_U.T @ of_U, square - half.T @ half, U_to_Z.T - half.T @ of_U
+        k, (to_both, U_to_Z, square) = U.shape[1], self._products(U, Z)
+        both = _solve_lower(self._factor[0].T, to_both)
+        left = both.T @ both
+        return left[:k, :k], square - left[k:, k:], U_to_Z.T - left[k:, :k]
 
     def _products(self, U: Any, Z: Matrix) -> Any:
-        """Return ``X^T U``, ``X^T Z``, ``U^T Z``, ``Z^T Z``: known to other ridges."""
+        """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
         if self._known[0] is not U or self._known[1] is not Z:
-            to_U, X = np.asarray(U.T @ self.samples).T, self.samples
-            found = to_U, X.T @ Z, np.asarray(U.T @ Z), Z.T @ Z
+            to_U, to_Z = np.asarray(U.T @ self.samples).T, self.samples.T @ Z
+            found = np.hstack([to_U, to_Z]), np.asarray(U.T @ Z), Z.T @ Z
             if scipy.sparse.issparse(U):
                 return found
             self._known[:] = [U, Z, found]
@@ -367,6 +373,16 @@ def _invert_lower(L: Matrix) -> Matrix:
     below = L[half:, :half] @ inverse[:half, :half]
     inverse[half:, :half] = -inverse[half:, half:] @ below
     return inverse
+
+
+def _solve_lower(L: Matrix, B: Matrix) -> Matrix:
+    """Solve a lower triangular system by halves."""
+    if len(L) <= 64:
+        return np.asarray(np.linalg.inv(L) @ B, np.float64)
+    half = len(L) // 2
+    top = _solve_lower(L[:half, :half], B[:half])
+    below = _solve_lower(L[half:, half:], B[half:] - L[half:, :half] @ top)
+    return np.concatenate([top, below])
 
 
 def _add_ridge(gram: Matrix, ridge: float) -> Matrix:
