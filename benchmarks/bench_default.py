@@ -40,7 +40,7 @@ SHAPES = [
 QUICK_SHAPES = [(4, 60, 300, 4), (4, 120, 40, 0)]
 #: Functions of a fit whose time is told, outside of each other.
 STAGES = {
-    "choose_strengths": "ridges",
+    "choose_strength": "ridges",
     "choose_by_agreement": "ridges",
     "leading_directions": "ridges",
     "solve_shrinkage": "components",

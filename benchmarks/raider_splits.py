@@ -36,7 +36,7 @@ from brainweave.aligners.gdm.ridge import (
 )
 from brainweave.aligners.gdm.smoother import GramSmoother, mean_eigenvalue
 from brainweave.aligners.gdm.solution import Solution
-from brainweave.aligners.gdm.strength import best_of_grid, block_criterion
+from brainweave.aligners.gdm.strength import GRID, block_criterion
 from brainweave.basis.reliability import (
     analysis_of_variance,
     reliability_scale,
@@ -147,7 +147,8 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
 
 def rho_of(grams: list[Any], half: Half) -> float:
     """Choose the strength by leaving out runs of these subjects."""
-    return best_of_grid([criterion_of(gram, half) for gram in grams]) or 1.0
+    found = [c for c in (criterion_of(g, half) for g in grams) if c is not None]
+    return GRID[int(np.mean(found, axis=0).argmax())] if found else 1.0
 
 
 def criterion_of(gram: Any, half: Half) -> Any:

@@ -116,7 +116,7 @@ def test_one_subject_may_be_the_target_of_others_with_other_voxels():
         ({"target": "best"}, "target of RidgeAlignment must be"),
         ({"target": 4}, "target"),
         ({"shrinkage": "oas"}, "shrinkage of RidgeAlignment must be"),
-        ({"shrinkage": 0}, "shrinkage of RidgeAlignment must be larger than 0"),
+        ({"shrinkage": 0}, "shrinkage of RidgeAlignment must be > 0"),
         ({"n_components": 26}, "n_components=26 is more than the 25 dimensions"),
     ],
 )

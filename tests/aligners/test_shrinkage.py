@@ -23,6 +23,7 @@ from brainweave.aligners.gdm.smoother import (
     is_semidefinite,
     mean_eigenvalue,
 )
+from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.graphs.builders import (
     NO_GROUP,
     affinity_graph,
@@ -68,12 +69,10 @@ def grams_of(X, kernel="linear", hp=None):
     return [b.gram for b in bases], bases
 
 
-def smoothers_of(grams, rho=0.2, semidefinite=True):
+def smoothers_of(grams, rho=0.2):
     rhos = np.broadcast_to(rho, len(grams))
     return [
-        GramSmoother(
-            k, r * mean_eigenvalue(k), semidefinite=semidefinite, name=f"X[{i}]"
-        )
+        GramSmoother(k, r * mean_eigenvalue(k), name=f"X[{i}]")
         for i, (k, r) in enumerate(zip(grams, rhos, strict=True))
     ]
 
@@ -157,9 +156,8 @@ def test_all_routes_agree(rng, kind, route):
 )
 def test_any_kernel(rng, kernel, hp):
     X, y = study(rng)
-    grams, _ = grams_of(X, kernel, hp)
-    smoothers = smoothers_of(grams, semidefinite=kernel != "sigmoid")
-    compare(smoothers, a_graph("sum", y, rng))
+    _, bases = grams_of(X, kernel, hp)
+    compare([smoother_of(b, 0.2) for b in bases], a_graph("sum", y, rng))
 
 
 def test_negative_eigenvalues_count_for_nothing_even_below_the_ridge(rng):
@@ -172,10 +170,8 @@ def test_negative_eigenvalues_count_for_nothing_even_below_the_ridge(rng):
         clipped.append((V * np.maximum(values, 0)) @ V.T)
     graph = a_graph("labels", y, rng)
     g = [0.2 * mean_eigenvalue(k) for k in clipped]
-    found = [
-        GramSmoother(k, s, semidefinite=False)
-        for k, s in zip(indefinite, g, strict=True)
-    ]
+    bases = [SubjectBasis(k, kernel="precomputed") for k in indefinite]
+    found = [smoother_of(b, 0.2) for b in bases]
     plain = [GramSmoother(k, s) for k, s in zip(clipped, g, strict=True)]
     one = solve_shrinkage(JointRidge(found), graph, K)
     other = solve_shrinkage(JointRidge(plain), graph, K)

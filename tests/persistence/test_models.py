@@ -342,8 +342,8 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(ModelFileError, match="does not declare its attribute extra_"):
         bw.save(fitted, path)
     del fitted.extra_
-    odd = bw.GDM(3).fit(X, y).set_params(balance=object())
-    with pytest.raises(ModelFileError, match=r"balance is a builtins\.object"):
+    odd = bw.GDM(3).fit(X, y).set_params(scale=object())
+    with pytest.raises(ModelFileError, match=r"scale is a builtins\.object"):
         bw.save(odd, path)
 
     class Unknown(bw.GDM):

@@ -209,11 +209,11 @@ def test_many_neighborhoods_settle_what_a_gdm_chooses(rng, monkeypatch):
     model = Searchlight(GDM(2, graph="time", place=None), 4, mesh=grid_mesh(6)).fit(
         study
     )
-    ridges = {m.shrinkage_[0] for m in model.aligners_}
+    ridges = {m.shrinkage_ for m in model.aligners_}
     assert len(ridges) == 1
     assert {m.shrinkage_by_ for m in model.aligners_} == {"given"}
     own = [
         GDM(2, graph="time", place=None).fit([s.data()[:, columns] for s in study])
         for columns in [model.neighborhoods_[k] for k in (0, 9, 18, 26, 35)]
     ]
-    assert_allclose(ridges.pop(), np.median([m.shrinkage_[0] for m in own]))
+    assert_allclose(ridges.pop(), np.median([m.shrinkage_ for m in own]))

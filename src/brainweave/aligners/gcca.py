@@ -8,7 +8,7 @@ import scipy.linalg
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.workers import blas_threads
-from brainweave.aligners.gdm.strength import choose_strengths
+from brainweave.aligners.gdm.strength import choose_strength
 from brainweave.aligners.timelocked import TimeLocked, warn_of_tie
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
@@ -38,7 +38,7 @@ class GCCA(TimeLocked):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    shrinkage : float, one per subject, "auto", "ledoit-wolf" or "oas", default="auto"
+    shrinkage : float, "auto" or "ledoit-wolf", default="auto"
         The ridges :math:`g_i`, in units of the mean eigenvalue of a subject's Gram
         matrix. 0 is plain GCCA, for an ``energy`` below 1 or fewer voxels than samples.
         "auto": chosen as :class:`RegularizedHyperalignment` chooses its ``alpha``.
@@ -58,8 +58,8 @@ class GCCA(TimeLocked):
         G, scaled to unit variance, most shared components first.
     eigenvalues_ : ndarray of shape (K,)
         Of :math:`\frac1M \sum_i S_i`: 1 where all M subjects predict a component.
-    shrinkage_, shrinkage_by_ : list of float and str
-        The ridges that were used, and how they were found.
+    shrinkage_, shrinkage_by_ : float and str
+        The shrinkage that was used, and how it was found.
 
     Notes
     -----
@@ -94,7 +94,7 @@ class GCCA(TimeLocked):
 
     _stored: ClassVar[dict[str, Any]] = {
         "eigenvalues_": "K",
-        "shrinkage_": [float],
+        "shrinkage_": float,
         "shrinkage_by_": str,
     }
 
@@ -105,9 +105,9 @@ class GCCA(TimeLocked):
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k, m, n = self._wanted_components(bases), len(bases), bases[0].n_samples
         if np.isscalar(self.shrinkage) and self.shrinkage == 0:
-            self.shrinkage_, self.shrinkage_by_ = [0.0] * m, "given"
+            self.shrinkage_, self.shrinkage_by_ = 0.0, "given"
         else:
-            self.shrinkage_, self.shrinkage_by_ = choose_strengths(
+            self.shrinkage_, self.shrinkage_by_ = choose_strength(
                 self.shrinkage,
                 bases,
                 time_graph(y or [range(n)] * m),
@@ -115,26 +115,25 @@ class GCCA(TimeLocked):
                 owner=self._owner,
             )
         total = np.zeros((n, n))
-        for basis, rho in zip(bases, self.shrinkage_, strict=True):
-            half = basis.vectors * np.sqrt(basis.values / _ridged(basis, rho))
+        for basis in bases:
+            ridged = _ridged(basis, self.shrinkage_)
+            half = basis.vectors * np.sqrt(basis.values / ridged)
             total += half @ half.T
         with blas_threads(1):
             found, G = scipy.linalg.eigh(total / m, subset_by_index=[n - k - 1, n - 1])
         warn_of_tie(found[::-1], k)
         self.eigenvalues_, G = found[:0:-1], G[:, :0:-1]
         self.shared_response_ = G * flip_signs(G) * np.sqrt(n)
-        return [
-            self._regress(b, rho) for b, rho in zip(bases, self.shrinkage_, strict=True)
-        ]
+        return [self._regress(basis) for basis in bases]
 
-    def _regress(self, basis: SubjectBasis, rho: float) -> Matrix:
+    def _regress(self, basis: SubjectBasis) -> Matrix:
         """Return the ridge regression of the shared response, in coordinates."""
-        slope = np.sqrt(basis.values) / _ridged(basis, rho)
+        slope = np.sqrt(basis.values) / _ridged(basis, self.shrinkage_)
         return np.asarray(slope[:, None] * (basis.vectors.T @ self.shared_response_))
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         self._check_rows(basis)
-        return self._regress(basis, float(np.mean(self.shrinkage_)))
+        return self._regress(basis)
 
 
 def _ridged(basis: SubjectBasis, rho: float) -> Matrix:

@@ -9,7 +9,7 @@ import scipy.linalg
 from brainweave._core.arrays import Matrix
 from brainweave._core.validation import check_number
 from brainweave._core.workers import blas_threads, subject_threads
-from brainweave.aligners.gdm.strength import choose_strengths
+from brainweave.aligners.gdm.strength import choose_strength
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import (
     Iterative,
@@ -228,8 +228,8 @@ class RegularizedHyperalignment(Hyperalignment):
             whole = [b.cut(1.0) for b in bases]
             graph = time_graph(y or [range(b.n_samples) for b in bases])
             options: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
-            rhos, self.alpha_by_ = choose_strengths(self.alpha, whole, graph, **options)
-            ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
+            rho, self.alpha_by_ = choose_strength(self.alpha, whole, graph, **options)
+            ridge = rho * float(np.mean([b.power / b.n_samples for b in whole]))
             self.alpha_ = ridge / (1 + ridge)
         else:
             hint = "It goes from 0 (CCA) to 1 (hyperalignment), or is 'auto'."

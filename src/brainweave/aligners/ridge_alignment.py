@@ -142,8 +142,7 @@ class RidgeAlignment(InPlaces):
         asked = [i for i in range(len(bases)) if i != reference][:MOST_SUBJECTS]
         rows = np.arange(bases[0].n_samples)
         parts = [(rows, targets[i]) for i in asked]
-        (rho,), _ = choose_by_features([bases[i] for i in asked], parts, 1, self.n_jobs)
-        return rho
+        return choose_by_features([bases[i] for i in asked], parts, self.n_jobs)[0]
 
     def _regress(self, basis: SubjectBasis, target: Matrix) -> Matrix:
         return smoother_of(basis, self.shrinkage_).regress(target)[0]

@@ -255,9 +255,7 @@ class InPlaces(TimeLocked):
                 "SRM or GDM."
             )
         names, frame = found.names, str(found.frame or "")
-        self.place_ = Correspondence(
-            None, found.n_places, found.what, None, names, frame
-        )
+        self.place_ = Correspondence(None, found.n_places, found.what, names, frame)
         return [b.in_places(m) for b, m in zip(bases, found.matrices, strict=True)]
 
 

@@ -203,7 +203,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
     place = getattr(model, "place_", None)
     energy, kernel = params.get("energy"), params.get("kernel")
-    ridges = sorted(getattr(model, "shrinkage_", None) or [])
+    ridge = getattr(model, "shrinkage_", None)
     scales, left_out, classifiers = (
         {r.design[name] for r in inputs.results if r.design.get(name)}
         for name in ("standardised_together", "leave_out", "classifier")
@@ -234,7 +234,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         kernel=f"{kernel} " if isinstance(kernel, str) else "",
         energy=energy if isinstance(energy, (int, float)) and energy < 1 else None,
         n_kept=span([b.n_kept for b in getattr(model, "bases_", [])], "components"),
-        ridges=" to ".join(f"{r:.3g}" for r in sorted({*ridges[:1], *ridges[-1:]})),
+        ridge=None if ridge is None else f"{ridge:.3g}",
         place="" if place is None or place.what == "place=None" else str(place),
         k=getattr(model, "n_components_", None),
         gaining=getattr(model, "n_informative_", None),

@@ -337,10 +337,9 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     if graph is not None:
         most = sum(b.n_kept for b in halves) if model._needs_eigenbasis else k
         model.set_params(n_components=min(k, most))
-        # what the name of its graph stands for: weights that it has, a constraint
-        known = {"balance": None, "constraint": getattr(aligner, "constraint_", None)}
-        named = {name: value for name, value in known.items() if name in params}
-        model.set_params(graph=select_samples(graph, rows), **named)
+        model.set_params(graph=select_samples(graph, rows))
+        if "constraint" in params:  # that for which the name of its graph stands
+            model.set_params(constraint=aligner.constraint_)
         model._first_ridges = getattr(aligner, "_met_ridges", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these

@@ -1,12 +1,11 @@
 r"""How strong the ridges are, judged by what subjects share on samples held out.
 
 Half of the aligning samples of every subject are held out (by run or time, with a
-border, as in ``alignment_check``); the others are fitted with candidates for the ridge
-of the deviations and that of the shared map of places; and what is judged is how far
-the features tell the held-out groups (time points, categories) apart across subjects.
-A subject's features are those it would have as a new one, with the shared map of the
-others: many places can hold a map of each subject, which helps nobody else. Then the
-halves change roles. Only Gram matrices and samples in places are needed.
+border, as in ``alignment_check``), the others are fitted with candidates for the ridge
+of the deviations and that of the shared map of places, and features are judged by how
+far they tell the held-out groups apart across subjects. A subject's features are those
+it would have as a new one, with the shared map of the others: many places can hold a
+map of each subject, which helps nobody else. Then the halves change roles.
 
 The criterion is the *distinctness* :math:`\mathrm{tr}(A^\top B) / |A B^\top|_F` of a
 subject's features A and the mean features B of the others, rows being groups: how much
@@ -40,6 +39,7 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.smoother import Smoother
+from brainweave.aligners.gdm.strength import evenly_spaced
 from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
 STEP = np.sqrt(10.0)
@@ -61,7 +61,6 @@ class Choice(NamedTuple):
 
     rho: float
     place: float  # infinite: no place
-    gain: float  # of places over none, in standard errors; nan if not compared
     #: The best ridges without places, and both with them: where to look in half of the
     #: samples first.
     met: tuple[float, float, float] | None = None
@@ -87,28 +86,12 @@ def choose_by_agreement(
 ) -> Choice | None:
     """Choose the ridges; None where no half of the samples can be held out.
 
-    Parameters
-    ----------
-    smoothers, places
-        Of all samples of each subject; places None: the ridge alone is chosen.
-    graph : Graph
-        Of groups.
-    k : int
-        How many features are judged.
-    runs : list of array-like, optional
-        The run of each sample of each subject.
-    rho : float, optional
-        The ridge without places, if it is known; also with places if ``fixed``.
-    needed : bool
-        Whether places must be used: nothing else ties the subjects.
-    per_subject : bool
-        Whether the model has one constraint per subject.
-    start : sequence of float, optional
-        Ridges to begin the search with, in place of the usual ones: without places,
-        and of the deviations and the shared map with them.
+    Without places the ridge alone is chosen. ``rho``, if given, is the ridge without
+    places, also with places if ``fixed``; ``needed``: nothing but places ties subjects;
+    ``per_subject``: the model has one constraint per subject. The search begins at
+    ``start``: the ridge without places, and both with them.
     """
-    n = len(smoothers)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int))
+    chosen = evenly_spaced(len(smoothers), MOST_SUBJECTS)
     try:
         halves = _Halves(
             [smoothers[i] for i in chosen],
@@ -129,7 +112,7 @@ def choose_by_agreement(
         elif places is not None:
             without = halves.judge(rho, np.inf)
         if places is None:
-            return Choice(rho, np.inf, np.nan, (rho, rho, PLACE_RIDGES[START_PLACE]))
+            return Choice(rho, np.inf, (rho, rho, PLACE_RIDGES[START_PLACE]))
         ridges = [rho] if fixed else [rho, *(r for r in RIDGES if r > 1.5 * rho)]
         at, with_places = _climb(
             lambda at: halves.judge(ridges[at[0]], PLACE_RIDGES[at[1]]),
@@ -145,11 +128,9 @@ def choose_by_agreement(
     if np.nanmean(with_places) > (1 + CLEARLY_MORE) / 2 * np.nanmean(without):
         without = halves.judge(rho, np.inf, exact=True)
         with_places = halves.judge(*met[1:], exact=True)
-    gain, clear = _standard_errors(with_places - without)
-    more = np.nanmean(with_places) > CLEARLY_MORE * np.nanmean(without)
-    if (gain > clear and more) or needed:
-        return Choice(*met[1:], gain, met)
-    return Choice(rho, np.inf, gain, met)
+    if needed or _clearly_better(with_places, without):
+        return Choice(*met[1:], met)
+    return Choice(rho, np.inf, met)
 
 
 def _climb(
@@ -157,36 +138,39 @@ def _climb(
     start: tuple[int, ...],
     shape: tuple[int, ...],
 ) -> tuple[tuple[int, ...], Matrix]:
-    """Return the best place of a grid by steps to better neighbours, and its scores."""
-    known = {start: judge(start)}
-    best = start
+    """Return the best place of a grid by steps to better neighbours, and its scores.
+
+    It goes along the last axis first, and on as long as that helps.
+    """
+    best, known = start, {start: judge(start)}
+    steps = [
+        axis * sign for axis in np.eye(len(shape), dtype=int)[::-1] for sign in (-1, 1)
+    ]
     while True:
-        around = [
-            tuple(np.add(best, step).tolist())
-            for axis in range(len(shape))
-            for step in (np.eye(len(shape), dtype=int)[axis] * sign for sign in (1, -1))
-        ]
-        inside = [
-            a for a in around if all(0 <= i < n for i, n in zip(a, shape, strict=True))
-        ]
-        for at in inside:
-            if at not in known:
-                known[at] = judge(at)
-        top = max(known, key=lambda at: float(np.nanmean(known[at])))
-        if top == best:
+        before = best
+        for step in steps:
+            while True:
+                at = tuple(np.add(best, step).tolist())
+                if not all(0 <= i < n for i, n in zip(at, shape, strict=True)):
+                    break
+                if at not in known:
+                    known[at] = judge(at)
+                if not np.nanmean(known[at]) > np.nanmean(known[best]):
+                    break
+                best = at
+        if best == before:
             return best, known[best]
-        best = top
 
 
-def _standard_errors(gains: Matrix) -> tuple[float, float]:
-    """Return the mean gain over subjects in standard errors, and its bound."""
+def _clearly_better(scores: Matrix, than: Matrix) -> bool:
+    """Whether the mean gain over subjects is large beside its standard error."""
+    gains = scores - than
     own = np.nanmean(gains[:, ~np.isnan(gains).all(axis=0)], axis=0)
     if own.size < 2:
-        return 0.0, np.inf
-    error = float(own.std(ddof=1) / np.sqrt(own.size))
-    return float(own.mean()) / max(error, 1e-12), float(
-        student.ppf(CLEAR, own.size - 1)
-    )
+        return False
+    clear = student.ppf(CLEAR, own.size - 1) * own.std(ddof=1) / np.sqrt(own.size)
+    more = np.nanmean(scores) > CLEARLY_MORE * np.nanmean(than)
+    return bool(own.mean() > clear and more)
 
 
 def _of_subjects(graph: Graph, chosen: Any) -> Graph:
@@ -272,7 +256,7 @@ class _Halves:
             targets, mixed = [whole[rows] for rows in alike.slices()], None
         else:
             if number not in self._leading:
-                start = self._joint(number, RIDGES[START], PLACE_RIDGES[START_PLACE])
+                start = self._joint(number, RIDGES[START], np.inf)
                 self._leading[number] = LeadingGroups(start, graph, exact=self._exact)
             mu, targets, mixed = self._leading[number].targets(joint, self.k)
 
@@ -348,21 +332,8 @@ class _FoldOfSubject:
 def distinctness(means: list[Matrix]) -> list[float]:
     """Return how much matching rows are more alike than others, for each subject.
 
-    Parameters
-    ----------
-    means : list of array of shape (n_groups, n_features)
-        Of each subject; rows of NaN for groups that it lacks.
-
-    Returns
-    -------
-    list of float
-        NaN for subjects without two groups that others have.
-
-    Examples
-    --------
-    >>> A = np.eye(4)
-    >>> [round(d, 6) for d in distinctness([A, A, A])]
-    [1.732051, 1.732051, 1.732051]
+    Means are groups x features, with rows of NaN for groups that a subject lacks. NaN
+    for subjects without two groups that others have.
     """
     known = np.array([~np.isnan(m[:, 0]) for m in means])
     filled = np.array([np.nan_to_num(m) for m in means])

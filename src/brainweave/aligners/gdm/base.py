@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
-    InputError,
     SeparateSubjectsWarning,
     UniquenessWarning,
     warn_user,
@@ -17,9 +16,7 @@ from brainweave._core.exceptions import (
 from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import (
-    N_PERMUTATIONS,
     AlignmentCheck,
-    alignment_check,
     component_table,
     stored_check,
 )
@@ -27,7 +24,6 @@ from brainweave.aligners.gdm.graph_parsing import (
     is_named,
     make_graph,
     split_labels_and_ids,
-    unconnected_message,
     y_for_graph,
 )
 from brainweave.aligners.gdm.new_subject import (
@@ -93,38 +89,21 @@ class GraphAligner(BaseAligner):
     # -- fitting -----------------------------------------------------------------------
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        self._check_options()
         lengths = [b.n_samples for b in bases]
         graph, self.joined_by_row_ = make_graph(
             self.graph,
             lengths,
             y,
             ridge=self._ridge,
-            balance=getattr(self, "balance", None),
             owner=self._owner,
         )
-        self._check_ties(graph)
         maps, template = self._solve_graph(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
-        self.group_sums_ = group_sums(graph, template, alike=self._counts_alike)
+        alike = getattr(self, "constraint_", "") == "subject"
+        self.group_sums_ = group_sums(graph, template, alike=alike)
         self.embedding_ = template if graph.matrix is not None else None
         return maps
-
-    def _check_ties(self, graph: Graph) -> None:
-        """Refuse a graph that leaves subjects without a tie to the others."""
-        problem = unconnected_message(graph)
-        if problem:
-            raise InputError(problem)
-
-    @property
-    def _counts_alike(self) -> bool:
-        """Whether all groups count alike in what a new subject is fitted to."""
-        return False
-
-    @abstractmethod
-    def _check_options(self) -> None:
-        """Refuse options that are none."""
 
     @abstractmethod
     def _solve_graph(
@@ -233,24 +212,14 @@ class GraphAligner(BaseAligner):
 
     # -- what the components mean ------------------------------------------------------
 
-    def component_summary(
-        self,
-        *,
-        runs: Any = None,
-        n_permutations: int = N_PERMUTATIONS,
-        random_state: int = 0,
-        check: AlignmentCheck | None = None,
-    ) -> Any:
+    def component_summary(self, *, check: AlignmentCheck | None = None) -> Any:
         """Describe each component: a pandas table with one row per component.
 
         Parameters
         ----------
-        runs : list of array-like, optional
-            The run of every aligning sample; then whole runs are held out.
-        n_permutations, random_state : int
-            How often signs are drawn for the p-values, and the seed.
         check : AlignmentCheck, optional
-            What :func:`brainweave.alignment_check` found, if it is known already.
+            What :func:`brainweave.alignment_check` found; by default that of the
+            aligning samples.
 
         Returns
         -------
@@ -268,12 +237,8 @@ class GraphAligner(BaseAligner):
             share of subject i's variance that the feature explains.
         """
         check_is_fitted(self, "maps_")
-        how: Any = {"n_permutations": n_permutations, "random_state": random_state}
         if check is None and hasattr(self, "bases_"):
-            if runs is None and tuple(how.values()) == (N_PERMUTATIONS, 0):
-                check = stored_check(self)
-            else:
-                check = alignment_check(self, runs=runs, **how)
+            check = stored_check(self)
         return component_table(self, check)
 
     # -- what must fit together in a file ----------------------------------------------

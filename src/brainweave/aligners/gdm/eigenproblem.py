@@ -5,15 +5,12 @@ the spectrum has a gap, the same space; an answer of the iterative route that ca
 confirmed is replaced by a dense one.
 """
 
-import logging
-from contextlib import nullcontext
-
 import numpy as np
 import scipy.linalg
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
-from brainweave._core.workers import blas_threads, map_subjects
+from brainweave._core.workers import map_subjects
 from brainweave.aligners.gdm.solution import Solution
 from brainweave.basis.linalg import (
     signed_factor,
@@ -24,12 +21,8 @@ from brainweave.basis.linalg import (
 )
 from brainweave.graphs.builders import Graph, GroupTerm
 
-logger = logging.getLogger(__name__)
-
-
 ROUTES = ("auto", "closed", "dense", "iterative")
 DENSE_SIZE = 1000  # up to here the dense route costs less than a tenth of a second
-SMALL_PRODUCT = 1_000_000  # numbers in U below which one thread is fastest
 MATRIX_DENSE_SIZE = 6000  # a matrix of weights has no structure to exploit before this
 
 
@@ -47,17 +40,8 @@ def solve(
     """
     problem = Problem(bases, graph, graph.degrees(), n_jobs)
     chosen = _choose(problem) if route == "auto" else route
-    logger.debug(
-        "%s route for %d components of %d dimensions of %d subjects",
-        chosen,
-        k,
-        problem.size,
-        len(bases),
-    )
     k = min(k + 1, problem.size)
-    small = problem.is_small and chosen != "dense"
-    with blas_threads(1) if small else nullcontext():
-        values, vectors, floor = getattr(problem, chosen)(k)
+    values, vectors, floor = getattr(problem, chosen)(k)
     maps = problem.split(vectors)
     features = [V @ E for V, E in zip(bases, maps, strict=True)]
     return Solution(
@@ -102,8 +86,6 @@ class Problem:
         self.rank = sum(term.rank for term in graph.groups)
         spread = np.ptp(self.degrees)
         self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
-        # too small to gain from a second thread
-        self.is_small = self.size * max(self.rank, 1) < SMALL_PRODUCT
 
     def closed(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Solve for ``d I - U U^T`` with one thin decomposition."""

@@ -15,7 +15,7 @@ from brainweave._core.exceptions import (
     UniquenessWarning,
     warn_user,
 )
-from brainweave._core.validation import check_option
+from brainweave._core.validation import check_number, check_option
 from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.check.agreement import NEIGHBOURS
 from brainweave.aligners.check.alignment_check import count_holding
@@ -33,19 +33,19 @@ from brainweave.aligners.gdm.graph_parsing import (
     is_named,
     unconnected_message,
 )
-from brainweave.aligners.gdm.joint import JointRidge, Regression
+from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.new_subject import Joined, edges_of_new, regress_new
 from brainweave.aligners.gdm.ridge import (
     amplitude,
     common_scale,
+    is_positive,
     solve_per_subject,
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.shared_map import Placement, SharedMap
 from brainweave.aligners.gdm.solution import Solution
 from brainweave.aligners.gdm.strength import (
-    choose_strengths,
-    middle_strength,
+    choose_strength,
     runs_of,
     smoother_of,
 )
@@ -58,20 +58,18 @@ from brainweave.graphs.builders import Graph, equal_group_weights
 FIRST_TRIED, MOST_TRIED = 32, 100  # components that "auto" looks at
 DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
-OF_THE_PAPER = ("energy", "solver")
 
 
 def _point_to_paper(cls: Any) -> Any:
-    """Let the constructor name the class that has parameters of the paper's model."""
+    """Let the constructor name the class that has an energy."""
     init = cls.__init__
 
     @wraps(init)
     def __init__(self: Any, *args: Any, **params: Any) -> None:
-        for name in OF_THE_PAPER:
-            if name in params:
-                raise TypeError(
-                    f"GDM has no {name}; the paper's model is PaperGDM({name}=...)."
-                )
+        if "energy" in params:
+            raise TypeError(
+                "GDM has no energy; the paper's model is PaperGDM(energy=...)."
+            )
         init(self, *args, **params)
 
     cls.__init__ = __init__
@@ -105,7 +103,7 @@ class GDM(GraphAligner):
         one too many.
         The paper's 10, with a warning, if nothing holds up. There are no more than the
         graph informs: one per group.
-    shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
+    shrinkage : "auto", "ledoit-wolf" or float, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
         predicting groups of samples from others of the same subject, runs being left
         out, or blocks where runs are not known (a Study knows them); with features of
@@ -137,17 +135,13 @@ class GDM(GraphAligner):
         ``{"hp": value}``; by default the value of the paper's supplement.
     graph : "labels", "time", "labels+time", callable, Graph or matrix, default="labels"
         "labels": y are categories; all count alike. "time": y are stimulus or time ids
-        (default: the row number), joined if equal. "labels+time": the sum of both; y
-        has two columns, categories and ids, or categories alone if they are the same
-        in all rows. A callable makes the graph from y, such as
-        ``partial(label_graph, different=-0.5)``, or :func:`feature_graph`, with the
-        features of the stimuli as y. Or a graph made by
+        (default: the row number), joined if equal; they count by how many subjects have
+        them. "labels+time": the sum of both; y has two columns, categories and ids, or
+        categories alone if they are the same in all rows. A callable makes the graph
+        from y, such as ``partial(label_graph, different=0, balance="none")``, or
+        :func:`feature_graph`, with the features of the stimuli as y. Or a graph made by
         ``brainweave.graphs``, or a symmetric (sparse) matrix over all samples in
         subject order.
-    balance : {"groups", "subjects", "none"}, optional
-        How much the groups of a graph by name count: all alike, by how many subjects
-        have them, or by all their pairs of samples; see :func:`label_graph`. By
-        default "groups" for labels and "subjects" for time.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
         "reliability": voxels that answer alike to equal labels count more
@@ -164,21 +158,17 @@ class GDM(GraphAligner):
         One map per subject.
     mixing_ : list of ndarray of shape (n_samples_i, K)
         The maps as mixtures of the aligning samples.
-    shrinkage_ : list of float
-        The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
-        "blocks" left out, "agreement" on held-out halves, "ledoit-wolf", "oas" or
-        "given".
+    shrinkage_, shrinkage_by_ : float and str
+        The shrinkage that was used, and how it was found: "runs" or "blocks" left out,
+        "agreement" on held-out halves, "ledoit-wolf" or "given".
     place_ : Placement
-        Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``,
-        ``gain``; ``str(place_)`` says it in words.
+        Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``;
+        ``str(place_)`` says it in words.
     shared_map_ : SharedMap
         The map for anyone in the space of the model, without aligning data; if places
         are used.
     constraint_ : str
         The constraint that was used, "global" or "subject".
-    scale_ : ndarray of shape (K,)
-        What the features of all subjects are multiplied with for the spread that
-        ``scale`` asks for.
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
@@ -195,12 +185,8 @@ class GDM(GraphAligner):
         How far the subjects share their features: 1 if all use all features alike, 0 if
         every feature belongs to one subject, as it does when K is the sum of the
         subjects' dimensions. Below 0.05 there is a `SeparateSubjectsWarning`.
-    joined_by_row_ : bool
-        Whether row numbers serve as ids, for lack of y with ``graph="time"``.
-    graph_ : Graph
-        The graph that was used.
-    solver_ : str
-        The route that was taken.
+    graph_, solver_ : Graph and str
+        The graph that was used, and the route by which the problem was solved.
 
     Notes
     -----
@@ -234,7 +220,7 @@ class GDM(GraphAligner):
     """
 
     _stored: ClassVar[dict[str, Any]] = {
-        "shrinkage_": [float],
+        "shrinkage_": float,
         "shrinkage_by_": str,
         "constraint_": str,
         "scale_": "K",
@@ -253,7 +239,6 @@ class GDM(GraphAligner):
     kernel: Any = "linear"
     kernel_params: Any = None
     graph: Any = "labels"
-    balance: str | None = None
     standardize: bool | str = True
     n_jobs: int | None = None
     device: Any = None
@@ -271,14 +256,15 @@ class GDM(GraphAligner):
 
     def _constraint_of(self, graph: Graph) -> str:
         """Return the constraint that is asked for, or that the graph calls for."""
+        if self.constraint == "subject" and not is_positive(graph):
+            raise InputError(
+                f"constraint='subject' of {self._owner} is for graphs whose edges all "
+                "attract, such as 'labels', 'time' or that of features."
+            )
         if self.constraint is not None:
             return self.constraint
         by_time = is_named(self.graph, "time", "labels+time")
         return "subject" if by_time and is_incomplete(graph) else "global"
-
-    @property
-    def _counts_alike(self) -> bool:
-        return self.constraint_ == "subject"
 
     @property
     def _chooses(self) -> bool:  # type: ignore[override]
@@ -289,38 +275,31 @@ class GDM(GraphAligner):
         """Return the ridges and the number of components in the middle of the fits."""
         settled: dict[str, Any] = {}
         if isinstance(self.shrinkage, str):
-            settled["shrinkage"] = float(np.median([f.shrinkage_[0] for f in fits]))
+            settled["shrinkage"] = float(np.median([f.shrinkage_ for f in fits]))
         if self.n_components == "auto":
             settled["n_components"] = int(np.median([f.n_components_ for f in fits]))
         if self.place is not None and self.place_shrinkage == "auto":
-            ridges = [f.place_.ridge for f in fits if f.place_.ridge is not None]
-            used = 2 * len(ridges) > len(fits)
-            settled |= (
-                {"place_shrinkage": float(np.median(ridges))}
-                if used
-                else {"place": None}
-            )
+            ridges = [f.place_.ridge for f in fits if f.place_.used]
+            if 2 * len(ridges) > len(fits):
+                settled["place_shrinkage"] = float(np.median(ridges))
+            else:
+                settled["place"] = None
         return settled
-
-    def _check_ties(self, graph: Graph) -> None:
-        """Leave it to the places, which may tie subjects whom no edge does."""
 
     def _check_options(self) -> None:
         for name, allowed in OPTIONS.items():
             given = getattr(self, name)
             if given is not None or name != "constraint":
                 check_option(name, given, allowed, owner=self._owner)
-        ridge = self.place_shrinkage
-        number = isinstance(ridge, (int, float, np.number)) and not np.isnan(ridge)
-        if ridge != "auto" and not (number and ridge > 0):
-            raise InputError(
-                f"place_shrinkage of {self._owner} must be 'auto' or a number larger "
-                f"than 0, in units of mean eigenvalues; got {ridge!r}."
-            )
+        if self.place_shrinkage != "auto":
+            owner, hint = self._owner, "It is in units of mean eigenvalues, or 'auto'."
+            ridge = self.place_shrinkage
+            check_number("place_shrinkage", ridge, "(0, inf]", owner=owner, hint=hint)
 
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
+        self._check_options()
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases
         )
@@ -353,11 +332,8 @@ class GDM(GraphAligner):
             if self.constraint_ == "subject":
                 graph = equal_group_weights(graph)
                 found = solve_per_subject(joint, graph, found)
-            penalties = joint.penalties(
-                Regression(found.maps, found.features, found.shared)
-            )
-        both = zip(found.features, penalties, strict=True)
-        covariances = [f.T @ f + penalty for f, penalty in both]
+            pairs = zip(found.features, joint.penalties(found), strict=True)
+            covariances = [f.T @ f + penalty for f, penalty in pairs]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         whole = apply_graph(graph, found.template)
@@ -413,9 +389,6 @@ class GDM(GraphAligner):
                 )
                 return found
             reason = found
-        problem = unconnected_message(graph)
-        if problem:
-            raise InputError(problem)
         self.place_ = Placement(what=reason)
         return None
 
@@ -435,11 +408,10 @@ class GDM(GraphAligner):
         directions = None if Z is None else leading_directions(Z)
         if Z is not None and directions is not None:
             Z = [own @ directions for own in Z]
-        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
+        self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
-        ridge, gain = self.place_shrinkage, None
-        self._met_ridges = None
+        ridge, self._met_ridges = self.place_shrinkage, None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
         asked = places is not None and isinstance(ridge, str)
         apart = unconnected_message(graph)
@@ -451,24 +423,20 @@ class GDM(GraphAligner):
                 graph,
                 min(k, MOST_FEATURES),
                 runs=runs_of(bases),
-                rho=None if of_film else middle_strength(self.shrinkage_),
+                rho=None if of_film else self.shrinkage_,
                 fixed=self.shrinkage_by_ == "given",
                 needed=needed,
                 per_subject=self.constraint_ == "subject",
                 over_subjects=each,
                 start=self._first_ridges,
             )
-            self._met_ridges = None if choice is None else choice.met
             if choice is None and needed:
-                choice = Choice(max(1.0, *self.shrinkage_), DEFAULT_PLACE_RIDGE, np.nan)
+                choice = Choice(max(1.0, self.shrinkage_), DEFAULT_PLACE_RIDGE)
             if choice is not None:
-                gain = choice.gain if np.isfinite(choice.gain) else None
-                if self.shrinkage_by_ != "given" and (
-                    of_film or np.isfinite(choice.place)
-                ):
-                    self.shrinkage_ = [choice.rho] * n
-                    self.shrinkage_by_ = "agreement"
+                self._met_ridges = choice.met
                 ridge = choice.place if asked else ridge
+                if self.shrinkage_by_ != "given" and (of_film or choice.place < np.inf):
+                    self.shrinkage_, self.shrinkage_by_ = choice.rho, "agreement"
         strength = np.inf if places is None or isinstance(ridge, str) else float(ridge)
         if apart and not np.isfinite(strength):
             raise InputError(apart)
@@ -483,13 +451,16 @@ class GDM(GraphAligner):
                 ridge=strength if np.isfinite(strength) else None,
                 n_places=places.n_places,
                 what=places.what,
-                gain=gain,
                 names=places.names,
                 frame="" if places.frame is None else str(places.frame),
             )
             self._aligning_matrices = places.matrices
         smoothers = map_subjects(
-            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
+            smoother_of,
+            bases,
+            [self.shrinkage_] * n,
+            n_jobs=self.n_jobs,
+            threads_only=True,
         )
         unit = place_unit(Z) if Z is not None else 1.0
         tied = Z if np.isfinite(strength) else None
@@ -559,9 +530,7 @@ class GDM(GraphAligner):
 
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
-        ridges = self.shrinkage_
-        one_for_all = self.shrinkage_by_ == "given" or len(set(ridges)) == 1
-        if not (ridges and one_for_all and all(0 < ridge < np.inf for ridge in ridges)):
-            yield "has no ridge per subject"
+        if not 0 < self.shrinkage_ < np.inf:
+            yield "has no ridge"
         if self.scale_ is self.eigenvalues_:
             yield "has eigenvalues for the scale of its features"

@@ -10,13 +10,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._core.exceptions import (
-    InputError,
-)
+from brainweave._core.exceptions import InputError
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_option
 from brainweave.graphs.builders import (
-    BALANCES,
     NO_GROUP,
     Graph,
     label_graph,
@@ -49,13 +46,7 @@ def y_for_graph(subject: Any, graph: Any) -> Any:
 
 
 def labels_and_ids(labels: Any, ids: Any) -> NDArray[Any]:
-    """Put labels and ids side by side, as y of ``graph="labels+time"`` has them.
-
-    Examples
-    --------
-    >>> labels_and_ids(["cat", "dog"], [7, 9]).tolist()
-    [['cat', 7], ['dog', 9]]
-    """
+    """Put labels and ids side by side, as y of ``graph="labels+time"`` has them."""
     both = np.empty((len(labels), 2), dtype=object)
     both[:, 0] = as_label_list(labels, "the labels")
     both[:, 1] = as_label_list(ids, "the ids")
@@ -81,7 +72,6 @@ def make_graph(
     y: list[Any] | None,
     *,
     ridge: bool,
-    balance: str | None = None,
     owner: str,
 ) -> tuple[Graph, bool]:
     """Make the graph that a parameter asks for; say whether rows serve as ids.
@@ -90,13 +80,6 @@ def make_graph(
     that link nobody play no part.
     """
     by_row = False
-    if balance is not None:
-        check_option("balance", balance, BALANCES, owner=owner)
-        if not isinstance(graph, str):
-            raise InputError(
-                f"balance={balance!r} of {owner} is for graphs by name; a graph of "
-                "your own is balanced as it is made: label_graph(y, balance=...)."
-            )
     if callable(graph):
         if y is None:
             raise InputError(
@@ -113,9 +96,7 @@ def make_graph(
         made = graph
     elif isinstance(graph, str):
         check_option("graph", graph, GRAPH_NAMES, owner=owner)
-        weights = ("groups", "subjects") if ridge else ("none", "none")
-        weights = weights if balance is None else (balance, balance)
-        made, by_row = _named_graph(graph, lengths, y, ridge, weights, owner=owner)
+        made, by_row = _named_graph(graph, lengths, y, ridge, owner=owner)
     elif scipy.sparse.issparse(graph) or isinstance(graph, np.ndarray):
         made = matrix_graph(graph, lengths)
     else:
@@ -134,17 +115,16 @@ def _named_graph(
     lengths: list[int],
     y: list[Any] | None,
     ridge: bool,
-    weights: tuple[str, str],
     *,
     owner: str,
 ) -> tuple[Graph, bool]:
-    """Make the graph of a name; weights are how labels and ids are balanced."""
+    """Make the graph of a name."""
     if y is None and name != "time":
         raise InputError(
             f"{owner} with graph={name!r} needs the categories of the samples: "
             "fit(X, y). For samples locked in time use graph='time'."
         )
-    of_labels: Any = {"different": 0 if ridge else -1, "balance": weights[0]}
+    of_labels: Any = {"different": 0, "balance": "groups"} if ridge else {}
     if name == "labels":
         return label_graph(y or [], **of_labels), False
     labels, ids = None, y
@@ -167,7 +147,7 @@ def _named_graph(
                 f"subjects have {lengths} samples. Pass stimulus or time ids as y."
             )
         ids = [range(n) for n in lengths]
-    time = time_graph(ids, balance=weights[1])
+    time = time_graph(ids, balance="subjects" if ridge else "none")
     known = time.groups[0].codes[time.groups[0].codes != NO_GROUP]
     if labels is None and np.bincount(known, minlength=1).max() < 2:
         raise InputError(
@@ -181,22 +161,15 @@ def _named_graph(
 
 def unconnected_message(graph: Graph) -> str:
     """Say which subjects no edge of the graph ties to the others; empty if none."""
-    unconnected = graph.unconnected_subjects()
-    if unconnected:
-        named = ", ".join(f"X[{i}]" for i in unconnected)
-        return (
-            f"No sample of {named} has an edge to another subject in the graph, so "
-            "nothing ties its map to the others. Check its labels, or leave it out."
-        )
     groups = graph.subject_groups()
-    if len(groups) > 1:
-        apart = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups[:4]]
-        return (
-            f"The subjects fall into {len(groups)} groups without an edge between "
-            f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
-            "Check the labels or ids, or align the groups apart."
-        )
-    return ""
+    if len(groups) == 1:
+        return ""
+    apart = "; ".join(", ".join(f"X[{i}]" for i in own[:6]) for own in groups[:4])
+    return (
+        f"The subjects fall into {len(groups)} groups without an edge between them in "
+        f"the graph: {apart}. Nothing ties their maps. Check the labels or ids, leave "
+        "subjects out, or align the groups apart."
+    )
 
 
 def is_incomplete(graph: Graph) -> bool:

@@ -26,6 +26,7 @@ import scipy.sparse
 
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
+from brainweave.aligners.gdm.solution import Solution
 
 BATCH = 8  # subjects whose products with groups are held at a time
 
@@ -33,16 +34,9 @@ BATCH = 8  # subjects whose products with groups are held at a time
 class Regression(NamedTuple):
     """Ridge regressions on targets, of all subjects."""
 
-    mixings: list[Matrix]  # (n_samples_i, K): the deviations, as mixtures of samples
+    maps: list[Matrix]  # (n_samples_i, K): the deviations, as mixtures of samples
     features: list[Matrix]  # (n_samples_i, K)
     shared: Matrix | None  # (n_places, K): the map of places; None without
-
-    def turned(self, axes: Matrix) -> "Regression":
-        """Return the same with other axes of the shared space, (K, K')."""
-        shared = None if self.shared is None else self.shared @ axes
-        return Regression(
-            [m @ axes for m in self.mixings], [f @ axes for f in self.features], shared
-        )
 
 
 def _one_by_one(function: Callable[..., Any], *lists: Any) -> list[Any]:
@@ -52,33 +46,9 @@ def _one_by_one(function: Callable[..., Any], *lists: Any) -> list[Any]:
 class JointRidge:
     """The ridge smoothers of subjects, tied by what they share in places.
 
-    Parameters
-    ----------
-    smoothers : sequence of Smoother
-        One per subject.
-    places : sequence of array of shape (n_samples_i, n_places), optional
-        The centred samples of each subject in places.
-    strength : float, default=inf
-        The ridge h of the shared map.
-    over_subjects : callable, optional
-        Maps a function over lists with an entry per subject, in threads, say.
-
-    Examples
-    --------
-    Two subjects whose voxels are the places, against the regression written out:
-
-    >>> rng = np.random.default_rng(0)
-    >>> from brainweave.aligners.gdm.smoother import GramSmoother
-    >>> X = [x - x.mean(0) for x in rng.normal(size=(2, 6, 9))]
-    >>> T = [t - t.mean(0) for t in rng.normal(size=(2, 6, 2))]
-    >>> joint = JointRidge([GramSmoother(x @ x.T, 3.0) for x in X], X, 0.5)
-    >>> W = joint.regress(T).shared
-    >>> zero = np.zeros((6, 9))
-    >>> design = np.block([[X[0] / 3**.5, zero, X[0] / .5**.5],
-    ...                    [zero, X[1] / 3**.5, X[1] / .5**.5]])
-    >>> ridge = design.T @ np.linalg.inv(design @ design.T + np.eye(12))
-    >>> bool(np.allclose((ridge @ np.vstack(T))[18:] / .5**.5, W))
-    True
+    ``places`` are the centred samples of each subject in places, ``strength`` is the
+    ridge h of the shared map, and ``over_subjects`` maps a function over lists with an
+    entry per subject, in threads, say.
     """
 
     def __init__(
@@ -223,7 +193,7 @@ class JointRidge:
             one, self.smoothers, self.places, targets, forms, sums
         )
 
-    def penalties(self, found: Regression) -> list[Matrix]:
+    def penalties(self, found: Regression | Solution) -> list[Matrix]:
         """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""
         shared: Any = 0.0
         known: list[Any] = [0.0] * len(self.smoothers)
@@ -231,5 +201,5 @@ class JointRidge:
             W = found.shared
             shared = self.strength / len(self.smoothers) * (W.T @ W)
             known = [Z @ W for Z in self.places]
-        parts = zip(self.smoothers, found.mixings, found.features, known, strict=True)
+        parts = zip(self.smoothers, found.maps, found.features, known, strict=True)
         return [s.strength * (m.T @ (f - own)) + shared for s, m, f, own in parts]

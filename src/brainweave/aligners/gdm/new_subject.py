@@ -3,13 +3,8 @@ r"""A subject that joins a fitted GDM, the others being fixed.
 Its edges in the graph, times what the model keeps of the aligning samples, are its
 target. With shrinkage the map is the ridge regression on that. With an energy it is the
 minimum of :math:`\mathrm{tr}(Q^\top N Q) - 2\,\mathrm{tr}(Q^\top F)` subject to
-:math:`Q^\top Q = I`, by steps that cannot rise (docs/theory.md).
-
-Only :math:`F`, the edges to the aligning samples, knows the axes of the shared space.
-In its null space (a category that the new subject lacks, a component that the edges do
-not inform) every rotation of the features is as good: there the map is zero. With
-:math:`F = A B^\top`, B an orthonormal basis of the axes that are determined, the
-problem is solved for :math:`Q B`, and :math:`Q = (Q B) B^\top`.
+:math:`Q^\top Q = I`, by steps that cannot rise, on the axes that F determines; in the
+others, as of a category that it lacks, the map is zero (docs/theory.md).
 """
 
 from dataclasses import replace
@@ -25,7 +20,7 @@ from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_us
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
-from brainweave.aligners.gdm.strength import middle_strength, smoother_of
+from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
@@ -121,49 +116,33 @@ def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
 
 def _groups_of_new(model: Any, n: int, y: Any) -> list[Codes]:
     """Return the groups of its samples in each term of a graph of groups."""
-    graph: Graph = model.graph_
-    if not is_named(model.graph, "labels+time"):
-        known = _row_numbers(model, n) if y is None else y
-        if (
-            is_named(model.graph, "time")
-            and getattr(model, "shared_", None) is not None
-        ):
-            # places tie who saw other things than all others
-            names = set(graph.groups[0].names)
-            listed = as_label_list(known, "ids of y")
-            known = [i if i in names else None for i in listed]
-        return [encode_new_labels(known, term.names) for term in graph.groups]
-    labels, ids = (None, None) if y is None else split_labels_and_ids(y)
-    if labels is not None and ids is None and model.joined_by_row_:
-        ids = _row_numbers(model, n)
-    if ids is None:
-        raise InputError(
-            "This model joins samples by labels and ids: pass both for the new "
-            "subject, as two columns of y."
-        )
-    by_label, by_id = graph.groups
-    # an id that nobody else saw links nobody, as in a fit
-    names = set(by_id.names)
-    ids = [i if i in names else None for i in as_label_list(ids, "ids of y")]
-    return [
-        encode_new_labels(labels, by_label.names),
-        encode_new_labels(ids, by_id.names),
-    ]
+    terms = model.graph_.groups
+    # places tie who saw other things than all others
+    lenient = is_named(model.graph, "time") and model.shared_ is not None
+    known = [_row_numbers(model, n) if y is None else y] * len(terms)
+    if is_named(model.graph, "labels+time"):
+        labels, ids = (None, None) if y is None else split_labels_and_ids(y)
+        if labels is not None and ids is None and model.joined_by_row_:
+            ids = _row_numbers(model, n)
+        if ids is None:
+            raise InputError(
+                "This model joins samples by labels and ids: pass both for the new "
+                "subject, as two columns of y."
+            )
+        known, lenient = [labels, ids], True
+    if lenient:  # an id that nobody else saw links nobody, as in a fit
+        listed, names = as_label_list(known[-1], "ids of y"), set(terms[-1].names)
+        known[-1] = [i if i in names else None for i in listed]
+    pairs = zip(known, terms, strict=True)
+    return [encode_new_labels(own, term.names) for own, term in pairs]
 
 
 def _row_numbers(model: Any, n_samples: int) -> Any:
     """Return the ids that stand for y in a model fitted without y."""
-    if not getattr(model, "joined_by_row_", False):
+    if not model.joined_by_row_ or n_samples != model.graph_.lengths[0]:
         raise InputError(
-            "This model joins samples by their labels or ids: pass those of the "
-            "new subject's samples as y."
-        )
-    wanted = model.graph_.lengths[0]
-    if n_samples != wanted:
-        raise InputError(
-            "This model joins samples by their row number: the new subject needs "
-            f"{wanted} samples, but has {n_samples}. Pass the row numbers of its "
-            "samples as y."
+            "This model joins samples by their labels, ids or rows: pass those of the "
+            f"new subject's {n_samples} samples as y."
         )
     return range(n_samples)
 
@@ -220,25 +199,25 @@ def regress_new(
     With ``places``, the matrix and the samples in places, what is regressed is what the
     shared map leaves of the target; samples without edges tell nothing of that.
     """
-    rho = middle_strength(model.shrinkage_)
+    smoother = smoother_of(basis, model.shrinkage_)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
     n_determined = int((values > UNDETERMINED * size).sum())
-    if places is None:
-        mixing, features = smoother_of(basis, rho).regress(target)
-        scale = amplitude(features, target, model.eigenvalues_) * model.scale_
-        return Joined(mixing * scale, n_determined)
-    matrix, Z = places
-    known, linked = Z @ model.shared_, np.asarray(target.any(axis=1))
-    if not linked.any():
-        scale = model.shared_amplitude_ * model.scale_
-        part = PlacePart(matrix, Z, model.shared_ * scale)
-        return Joined(np.zeros_like(target), 0, place=part)
-    centred = target - target[linked].mean(axis=0)
-    left = np.where(linked[:, None], centred - known, 0.0)
-    mixing, features = smoother_of(basis, rho).regress(left)
+    known: Any = 0.0
+    left, part = target, None
+    if places is not None:
+        matrix, Z = places
+        known, linked = Z @ model.shared_, np.asarray(target.any(axis=1))
+        if not linked.any():
+            scale = model.shared_amplitude_ * model.scale_
+            part = PlacePart(matrix, Z, model.shared_ * scale)
+            return Joined(np.zeros_like(target), 0, place=part)
+        centred = target - target[linked].mean(axis=0)
+        left = np.where(linked[:, None], centred - known, 0.0)
+    mixing, features = smoother.regress(left)
     scale = amplitude(features + known, target, model.eigenvalues_) * model.scale_
-    part = PlacePart(matrix, Z, model.shared_ * scale)
+    if places is not None:
+        part = PlacePart(matrix, Z, model.shared_ * scale)
     return Joined(mixing * scale, n_determined, place=part)
 
 

@@ -11,6 +11,7 @@ from brainweave._core.validation import check_option
 from brainweave.aligners.check.alignment_check import count_holding
 from brainweave.aligners.gdm.base import GraphAligner
 from brainweave.aligners.gdm.eigenproblem import ROUTES, solve
+from brainweave.aligners.gdm.graph_parsing import unconnected_message
 from brainweave.aligners.gdm.new_subject import Joined, join_by_descent
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
@@ -43,53 +44,23 @@ class PaperGDM(GraphAligner):
         did not align (see :class:`GDM`).
     energy : float in (0, 1], or one per subject, default=0.82
         Share of the summed singular values that each subject keeps.
-    kernel : str, callable, or one per subject, default="linear"
-        "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
-    kernel_params : dict, or one per subject, optional
-        ``{"hp": value}``; by default the value of the paper's supplement.
     graph : "labels", "time", "labels+time", callable, Graph or matrix, default="labels"
         As in :class:`GDM`; with "labels" the weights are +1 within and -1 between
         categories.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance over the aligning samples.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.basis.reliability`).
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
         How the eigenproblem is solved. All give the same result; "auto" takes the
         cheapest that applies.
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core (on a GPU: two).
-    device : str, optional
-        Where torch is to do what touches voxels: "cuda", say. See
-        :class:`SubjectBasis`.
+    kernel, kernel_params, standardize, n_jobs, device : various
+        As in :class:`GDM`.
 
     Attributes
     ----------
-    maps_ : list of SubjectMap
-        One map per subject.
     coef_ : list of ndarray of shape (n_kept_i, K)
         The maps in kernel coordinates.
-    bases_ : list of SubjectBasis
-        Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
         The smallest eigenvalues of :math:`V_*^\top L V_*`, ascending.
-    objective_ : float
-        Their sum, the objective.
-    n_informative_ : int
-        Components that gain from the edges; the others are arbitrary or noise.
-    is_unique_ : bool
-        Whether the shared space is unique up to rotation (Proposition 3): whether there
-        is a gap behind the last eigenvalue.
-    overlap_ : float
-        How far the subjects share their features: 1 if all use all features alike, 0 if
-        every feature belongs to one subject, as it does when K is the sum of the
-        subjects' dimensions. Below 0.05 there is a `SeparateSubjectsWarning`.
-    joined_by_row_ : bool
-        Whether row numbers serve as ids, for lack of y with ``graph="time"``.
-    graph_ : Graph
-        The graph that was used.
-    solver_ : str
-        The route that was taken.
+    maps_, bases_, objective_, n_informative_, is_unique_, overlap_, graph_, solver_
+        As in :class:`GDM`.
 
     Notes
     -----
@@ -107,16 +78,13 @@ class PaperGDM(GraphAligner):
 
     Examples
     --------
-    Two subjects with different voxels who saw categories in different orders:
+    Two subjects with different voxels who saw three categories:
 
     >>> rng = np.random.default_rng(0)
-    >>> centroids, y = rng.normal(size=(3, 5)), [[0, 1, 2] * 8, [2, 1, 0] * 6]
-    >>> X = [centroids[l] @ rng.normal(size=(5, v)) for l, v in zip(y, (40, 60))]
+    >>> X = [np.repeat(rng.normal(size=(3, v)), 8, axis=0) for v in (40, 60)]
     >>> X = [x + 0.1 * rng.normal(size=x.shape) for x in X]
-    >>> shared = PaperGDM(n_components=2).fit_transform(X, y)
-    >>> means = [np.array([s[np.equal(l, c)].mean(0) for c in range(3)])
-    ...          for s, l in zip(shared, y)]
-    >>> bool(np.corrcoef(means[0].ravel(), means[1].ravel())[0, 1] > 0.99)
+    >>> a, b = PaperGDM(n_components=2).fit_transform(X, [np.arange(24) // 8] * 2)
+    >>> bool(np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.99)
     True
     """
 
@@ -133,12 +101,12 @@ class PaperGDM(GraphAligner):
 
     _ridge = False
 
-    def _check_options(self) -> None:
-        check_option("solver", self.solver, ROUTES, owner=self._owner)
-
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
+        check_option("solver", self.solver, ROUTES, owner=self._owner)
+        if apart := unconnected_message(graph):
+            raise InputError(apart)
         kept = [b.n_kept for b in bases]
         most = sum(len(term.names) for term in graph.groups)
         most = MOST_TRIED if graph.matrix is not None else most

@@ -7,17 +7,12 @@ from :math:`P = \sum_i U_i^\top S_i U_i`, of the size of the number of groups
 multiplies with it, for many groups; "matrix" is for a matrix of weights, which takes an
 eigendecomposition a subject.
 
-The constraint of the closed form is one for all subjects together, so where half the
-subjects saw other stimuli than the rest a component may live in one half and vanish in
-the other. Asking it of each subject forbids that. The map of subject i that agrees best
-with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is then
-:math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`: K right-hand sides of a factor
-that exists already. All subjects take this step at once, so their order does not
-matter, and no step lowers the objective: it is convex, and rises at least as its
-tangent does. (With negative weights a multiple of the constraint makes it convex.)
-
-Few rounds are better than many: the closed form ties subjects who share little, and the
-optimum drifts from that towards what each group of them shares (docs/gdm.md).
+Features of unit covariance in each subject come from an ascent that starts there. The
+map of subject i that agrees best with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is
+:math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`. All subjects take this step at
+once, so their order does not matter, and no step lowers the objective: it is convex,
+as no weight is negative. Few rounds are better than many: the closed form ties subjects
+who share little, and the optimum drifts from that (docs/gdm.md).
 """
 
 from collections.abc import Sequence
@@ -54,18 +49,15 @@ def solve_shrinkage(
 ) -> Solution:
     """Find the k leading components; fewer where fewer gain from the edges.
 
-    No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``: the features
-    of other samples are their centred kernel to the aligning samples, times this; and,
-    with places, their samples in these times the shared map.
+    No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``.
     """
-    problem = _Problem(joint, graph)
-    chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
-    mu, targets = getattr(problem, f"_{chosen}")(k + 1)
+    chosen = _choose(joint, graph, k) if route == "auto" else route
+    mu, targets = ROUTES[chosen](joint, graph, k + 1)
     scale, used = _count_gaining(mu, k)
     found = joint.regress([target[:, :used] for target in targets])
     template = np.concatenate(found.features) / mu[:used]
     return Solution(
-        mu, mu, scale, found.mixings, found.features, template, chosen, found.shared
+        mu, mu, scale, found.maps, found.features, template, chosen, found.shared
     )
 
 
@@ -95,9 +87,7 @@ class LeadingGroups:
         if not exact and size > 2 * N_DIRECTIONS and (self.signs > 0).all():
             T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
             for _ in range(N_PRODUCTS):
-                smooth = joint.smooth([u @ T for u in self.U])
-                total = sum(u.T @ f for u, f in zip(self.U, smooth, strict=True))
-                T = np.linalg.qr(np.asarray(total))[0]
+                T = np.linalg.qr(_times_P(joint, self.U, T))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
 
     def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
@@ -111,62 +101,65 @@ class LeadingGroups:
         return mu[:used], [u @ mixed for u in self.U], mixed
 
 
-def _choose(graph: Graph, k: int, few: int) -> str:
+def _choose(joint: JointRidge, graph: Graph, k: int) -> str:
     if graph.matrix is not None:
         return "matrix"
     rank = sum(term.rank for term in graph.groups)
     # products converge slowly where the last of many components is noise
-    if rank <= max(few, 100 * k):
+    if rank <= max(_few_groups(joint, graph), 100 * k):
         return "closed"
-    return "operator" if _is_positive(graph) else "closed"
+    return "operator" if is_positive(graph) else "closed"
 
 
-def _is_positive(graph: Graph) -> bool:
+def is_positive(graph: Graph) -> bool:
     """Whether the graph joins groups, with weights that are not negative."""
     return graph.matrix is None and all(term.is_positive for term in graph.groups)
 
 
-class _Problem:
-    """The routes; each returns mu and, per subject, the right-hand sides of its map."""
+def _few_groups(joint: JointRidge, graph: Graph) -> int:
+    """Return up to how many groups the matrix P is formed."""
+    kinds = {type(smoother) for smoother in joint.smoothers}
+    if kinds == {GramSmoother}:  # all by one inverse of its samples' size
+        return max(FEW_GROUPS, min(MANY_GROUPS, *graph.lengths))
+    return FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
 
-    def __init__(self, joint: JointRidge, graph: Graph) -> None:
-        self.joint, self.graph, self.rows = joint, graph, graph.slices()
-        kinds = {type(smoother) for smoother in joint.smoothers}
-        self.few_groups = FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
-        if kinds == {GramSmoother}:  # all by one inverse of its samples' size
-            most = min(MANY_GROUPS, *graph.lengths)
-            self.few_groups = max(FEW_GROUPS, most)
 
-    def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
-        U, signs = columns_of(self.graph)
-        mu, mixed = _closed_form(self.joint, U, signs, k)
-        return mu, _multiply_each(U, mixed)
+# the routes: each returns mu and, per subject, the right-hand sides of its map
 
-    def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
-        U, signs = columns_of(self.graph)
-        size = signs.size
 
-        def minus_P(x: Matrix) -> Matrix:
-            columns = x.reshape(size, -1)
-            smooth = self.joint.smooth([u @ columns for u in U])
-            total = sum(u.T @ f for u, f in zip(U, smooth, strict=True))
-            return -np.asarray(total).reshape(x.shape)
+def _closed(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]:
+    U, signs = columns_of(graph)
+    mu, mixed = _closed_form(joint, U, signs, k)
+    return mu, [np.asarray(u @ mixed) for u in U]
 
-        values, q = smallest_of_operator(minus_P, size, min(k, size))
-        mu = -values
-        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
 
-    def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
-        """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
-        roots = self.joint.over_subjects(
-            lambda s: s.root[0] * s.root[1], self.joint.smoothers
-        )
-        whole = Problem(roots, self.graph, np.zeros(self.graph.n_samples))
-        size = whole.size
-        values, vectors = smallest_of_operator(whole.apply, size, min(k, size))
-        mu = -values
-        targets = _divide(apply_graph(self.graph, whole.up(vectors)), mu)
-        return mu, [targets[rows] for rows in self.rows]
+def _operator(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]:
+    U, signs = columns_of(graph)
+    size = signs.size
+
+    def minus_P(x: Matrix) -> Matrix:
+        return -_times_P(joint, U, x.reshape(size, -1)).reshape(x.shape)
+
+    values, q = smallest_of_operator(minus_P, size, min(k, size))
+    mixed = _divide(q, np.sqrt(np.maximum(-values, 0)))
+    return -values, [np.asarray(u @ mixed) for u in U]
+
+
+def _matrix(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]:
+    """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
+    roots = joint.over_subjects(lambda s: s.root[0] * s.root[1], joint.smoothers)
+    whole = Problem(roots, graph, np.zeros(graph.n_samples))
+    values, vectors = smallest_of_operator(whole.apply, whole.size, min(k, whole.size))
+    targets = _divide(apply_graph(graph, whole.up(vectors)), -values)
+    return -values, [targets[rows] for rows in graph.slices()]
+
+
+ROUTES = {"closed": _closed, "operator": _operator, "matrix": _matrix}
+
+
+def _times_P(joint: JointRidge, U: list[Any], x: Matrix) -> Matrix:
+    smooth = joint.smooth([u @ x for u in U])
+    return np.asarray(sum(u.T @ f for u, f in zip(U, smooth, strict=True)))
 
 
 def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:
@@ -201,8 +194,7 @@ def _closed_form(
 
 def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:
     if is_torch(P):
-        device = cast(DeviceSmoother, joint.smoothers[0]).device
-        values, vectors = device.eigh(P)
+        values, vectors = cast(DeviceSmoother, joint.smoothers[0]).device.eigh(P)
         return values[:k], to_numpy(vectors[:, :k])
     values, vectors = smallest_eigenpairs(-(P + P.T) / 2, k)
     return -values, vectors
@@ -211,9 +203,8 @@ def _largest(joint: JointRidge, P: Any, k: int) -> tuple[Matrix, Matrix]:
 def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
     """Return how much larger a subject's target is than its features.
 
-    The ridge shrinks the features of noisy subjects more. One number for all features,
-    weighed by mu: a feature on which the subject's edges or voxels hardly differ stays
-    as small as it is beside the others. Samples without edges do not count.
+    One number for all features, weighed by mu: one on which the subject's edges or
+    voxels hardly differ stays small. Samples without edges do not count.
     """
     linked = target.any(axis=1)
     if not linked.any():
@@ -251,10 +242,6 @@ def _divide(columns: Matrix, by: Matrix) -> Matrix:
     return np.asarray(columns * np.where(by > 0, 1 / np.where(by > 0, by, 1), 0.0))
 
 
-def _multiply_each(U: list[Any], c: Matrix) -> list[Matrix]:
-    return [np.asarray(u @ c) for u in U]
-
-
 # -- features of unit covariance in every subject --------------------------------------
 
 
@@ -266,23 +253,21 @@ def solve_per_subject(joint: JointRidge, graph: Graph, start: Solution) -> Solut
     that of a graph in which an id counts by how many saw it. The eigenvalues are the
     root mean squares of the features: what the ridge leaves of unit variance.
     """
-    Y, history = ascend(joint, graph, start)
+    Y, _ = ascend(joint, graph, start)
     targets = apply_graph(graph, np.concatenate(Y))
     found = joint.regress([targets[rows] for rows in graph.slices()])
     # any common rotation has the same objective: take the axes of agreement
     total = np.sum([f.T @ f for f in found.features], axis=0) / graph.n_samples
     values, axes = np.linalg.eigh((total + total.T) / 2)
     axes = axes[:, ::-1]
-    found = found.turned(axes)
     return replace(
         start,
         eigenvalues=np.sqrt(np.maximum(values[::-1], 0)),
-        maps=found.mixings,
-        features=found.features,
-        shared=found.shared,
+        maps=[m @ axes for m in found.maps],
+        features=[f @ axes for f in found.features],
+        shared=None if found.shared is None else found.shared @ axes,
         template=np.concatenate(Y) @ axes,
         route=f"{start.route}, subject",
-        history=history,
     )
 
 
@@ -297,43 +282,27 @@ def ascend(
     """Return features with ``W_i^T (Phi_i Phi_i^T + g_i) W_i = I`` in every subject.
 
     And the objective ``tr(Y G Y^T)`` after each round. The features of ``start`` are
-    whitened first. A round regresses all subjects on their targets, to which ``lift``
-    times where they are is added, and whitens the features: of one subject, this is the
-    map that agrees best with the target under the constraint. Directions that a target
-    does not have stay zero, which loses nothing of the objective. With places the
-    shared map is estimated anew in every round.
+    whitened first. A round regresses all subjects on their targets and whitens the
+    features: of one subject, this is the map that agrees best with the target under the
+    constraint. Directions that a target does not have stay zero, which loses nothing of
+    the objective. With places the shared map is estimated anew in every round.
     """
-    rows, lift = graph.slices(), _lift_to_convex(graph)
     history: list[float] = []
-    now = _whiten(joint, Regression(start.maps, start.features, start.shared))
+    Y = _whiten(joint, start)
     while True:
-        Y = np.concatenate(now[1])
-        targets = apply_graph(graph, Y)
-        history.append(float((Y * targets).sum()))
+        whole = np.concatenate(Y)
+        targets = apply_graph(graph, whole)
+        history.append(float((whole * targets).sum()))
         rise = history[-1] - history[-2] if len(history) > 1 else np.inf
         if len(history) > max_iter or rise <= tol * abs(history[-1]):
-            return now[1], history
-        new = joint.regress([targets[own] for own in rows])
-        if lift:
-            new = new._replace(
-                mixings=[
-                    m + lift * at for m, at in zip(new.mixings, now[0], strict=True)
-                ],
-                features=[
-                    f + lift * at for f, at in zip(new.features, now[1], strict=True)
-                ],
-            )
-        now = _whiten(joint, new)
+            return Y, history
+        Y = _whiten(joint, joint.regress([targets[own] for own in graph.slices()]))
 
 
-def _whiten(joint: JointRidge, found: Regression) -> tuple[list[Matrix], list[Matrix]]:
-    """Scale maps so that features and penalties are I together, nearest to what is."""
-    roots = [
-        _inverse_root(f.T @ f + penalty)
-        for f, penalty in zip(found.features, joint.penalties(found), strict=True)
-    ]
-    pairs = list(zip(found.mixings, found.features, roots, strict=True))
-    return [m @ root for m, _, root in pairs], [f @ root for _, f, root in pairs]
+def _whiten(joint: JointRidge, found: Regression | Solution) -> list[Matrix]:
+    """Scale features so that they and penalties are I together, nearest to what is."""
+    pairs = zip(found.features, joint.penalties(found), strict=True)
+    return [f @ _inverse_root(f.T @ f + penalty) for f, penalty in pairs]
 
 
 def _inverse_root(matrix: Matrix) -> Matrix:
@@ -341,22 +310,3 @@ def _inverse_root(matrix: Matrix) -> Matrix:
     kept = values > 1e-12 * max(float(values[-1]), 1e-300)
     scaled = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1)), 0)
     return np.asarray((vectors * scaled) @ vectors.T)
-
-
-def _lift_to_convex(graph: Graph) -> float:
-    """Return by how much the graph falls short of being positive on centred features.
-
-    So much of the constraint, which is constant, makes the objective convex.
-    """
-    if _is_positive(graph):
-        return 0.0
-    rows = graph.slices()
-
-    def centred(x: Matrix) -> Matrix:
-        return np.concatenate([x[own] - x[own].mean(axis=0) for own in rows])
-
-    def multiply(x: Matrix) -> Matrix:
-        return centred(apply_graph(graph, centred(x)))
-
-    least = smallest_of_operator(multiply, graph.n_samples, 1)[0][0]
-    return max(0.0, -float(least))

@@ -27,9 +27,6 @@ class Placement(Stored):
         How many places there are.
     what : str
         What they are, or why there are none.
-    gain : float or None
-        By how many standard errors over subjects places were better than none on
-        held-out aligning samples, where that was compared.
     names : tuple or None
         Of the places, by which subjects who join are matched; None for equal columns.
     frame : str
@@ -40,7 +37,6 @@ class Placement(Stored):
         "ridge?": float,
         "n_places": int,
         "what": str,
-        "gain?": float,
         "names?": tuple,
         "frame": str,
     }
@@ -48,7 +44,6 @@ class Placement(Stored):
     ridge: float | None = None
     n_places: int = 0
     what: str = "place=None"
-    gain: float | None = None
     names: tuple[Any, ...] | None = None
     frame: str = ""
 
@@ -70,16 +65,10 @@ class Placement(Stored):
             )
         if not self.n_places:
             return f"No shared map: {self.what}."
-        if self.gain is None:
-            return (
-                f"No shared map: no samples that subjects share could be held out to "
-                f"judge the {self.n_places} places ({self.what}; place_shrinkage=0.1 "
-                "would use them)."
-            )
         return (
-            f"No shared map: on held-out aligning samples, the {self.n_places} places "
-            f"({self.what}) were not clearly better than none (place_shrinkage=0.1 "
-            "would use them)."
+            f"No shared map: the {self.n_places} places ({self.what}) were not clearly "
+            "better than none on held-out aligning samples, or none could be held out "
+            "(place_shrinkage=0.1 would use them)."
         )
 
     def _misfits(self) -> Iterator[str]:
@@ -87,6 +76,7 @@ class Placement(Stored):
             yield "names other places than it has"
 
 
+@dataclass(frozen=True, eq=False)
 class SharedMap:
     """The map for anyone whose samples lie in the places of a model.
 
@@ -105,21 +95,10 @@ class SharedMap:
         The places of the voxels, where the model was given them.
     """
 
-    def __init__(
-        self,
-        weights: Matrix,
-        placement: Placement,
-        *,
-        scaled: bool = True,
-        place: Any = "auto",
-    ) -> None:
-        self.weights, self.placement = weights, placement
-        self.scaled, self.place = scaled, place
-
-    @property
-    def n_components(self) -> int:
-        """Number of shared features."""
-        return int(self.weights.shape[1])
+    weights: Matrix
+    placement: Placement
+    scaled: bool = True
+    place: Any = "auto"
 
     def map_for(self, X: Any, *, name: str = "X") -> WeightMap:
         """Return the map of a subject, from the mean and deviation of its samples.
@@ -180,10 +159,8 @@ class SharedMap:
                 "to_image needs a subject that was loaded from images: its brain space "
                 "says where the places are."
             )
-        if not -self.n_components <= component < self.n_components:
-            raise InputError(
-                f"component must be below {self.n_components}; got {component}."
-            )
+        if component not in range(k := self.weights.shape[1]):
+            raise InputError(f"component must be in 0 to {k - 1}; got {component}.")
         matrix = self.placement.places().of_new(like, self.place)
         values = self.weights[:, component]
         if matrix is not None:

@@ -8,7 +8,6 @@ ridge g, in units of the centred Gram matrix.
 # ruff: noqa: D102 (the methods are described in the first class)
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -72,10 +71,7 @@ class Smoother(ABC):
         return self._solve(_centred(target))
 
     def between(self, to: Codes, of: Codes) -> Matrix:
-        """Return what takes coefficients of some samples to features of others.
-
-        Up to a constant.
-        """
+        """Return what takes coefficients of some samples to features of others."""
         return self.gram[np.ix_(to, of)]
 
     def at(self, rho: float) -> "Smoother":
@@ -126,57 +122,20 @@ class Smoother(ABC):
             predicted[rows] -= np.linalg.solve(inside, residual[rows])
         return predicted
 
-    def leave_out_at(
-        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
-    ) -> list[Matrix]:
-        """Do so at several strengths, in units of the mean eigenvalue."""
-        return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
-
     def _cholesky(self, gram: Matrix, ridge: float) -> Any:
-        """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`.
-
-        NumPy's factorisation releases the GIL, SciPy's does not. Its transpose is in
-        the order that ``cho_solve`` takes without a copy.
-        """
-        try:
+        """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`."""
+        try:  # NumPy's releases the GIL; its transpose is taken without a copy
             return np.linalg.cholesky(_add_ridge(gram, ridge)).T, False
         except np.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
 
 
 class GramSmoother(Smoother):
-    """The smoother of a Gram matrix, by its Cholesky factor.
+    """The smoother of a Gram matrix, by its Cholesky factor."""
 
-    With ``semidefinite`` False negative eigenvalues are looked for, and set to zero as
-    the hard cut does; then all goes through an eigendecomposition.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(9, 40))
-    >>> X -= X.mean(axis=0)
-    >>> smoother = GramSmoother(X @ X.T, 3.0)
-    >>> B = np.eye(9)[:, :2]
-    >>> by_hand = X @ X.T @ np.linalg.inv(X @ X.T + 3 * np.eye(9)) @ B
-    >>> bool(np.allclose(smoother.smooth(B), by_hand))
-    True
-    """
-
-    def __init__(
-        self,
-        gram: Matrix,
-        strength: float = 1.0,
-        *,
-        semidefinite: bool = True,
-        name: str = "X",
-    ) -> None:
+    def __init__(self, gram: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
-        self.n_samples, self._clipped = len(gram), not semidefinite
-        self._range: Matrix | None = None  # of what is kept of an indefinite one
-        if self._clipped and not is_semidefinite(gram):
-            values, vectors = np.linalg.eigh(gram)
-            self._range = vectors = vectors[:, values > 0]
-            gram = (vectors * values[values > 0]) @ vectors.T
-        self._gram = gram
+        self._gram, self.n_samples = gram, len(gram)
 
     @property
     def gram(self) -> Matrix:
@@ -189,21 +148,12 @@ class GramSmoother(Smoother):
     def _solve(self, B: Matrix) -> Matrix:
         return _cho_solve(self._factor, B)
 
-    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
-        mixing, features = super().regress(target)
-        if self._range is not None:  # to new samples, the rest is not without effect
-            mixing = self._range @ (self._range.T @ mixing)
-        return mixing, features
-
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray(self._gram @ mixing)
 
     def quadratic_form(self, U: Any) -> Any:
-        """Return ``U^T S U``; by ``S = I - g (K + g)^-1`` where U is wide.
-
-        The inverse factor costs less than solving for as many columns as samples. It
-        loses digits where the ridge is far from the eigenvalues, and is not used there.
-        """
+        """Return ``U^T S U``; by ``S = I - g (K + g)^-1`` where U is wide."""
+        # which loses digits where the ridge is far from the eigenvalues
         wide = 2 * U.shape[1] > self.n_samples
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().quadratic_form(U)
@@ -211,17 +161,21 @@ class GramSmoother(Smoother):
         return _centred_square(U) - self.strength * (half.T @ half)
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        k, square = U.shape[1], _centred_square(U)
+        if k + Z.shape[1] < self.n_samples:
+            both = _solve_lower(self._factor[0].T, np.hstack([_centred(U), Z]))
+            left = self.strength * (both.T @ both)
+            return square - left[:k, :k], left[k:, k:], left[k:, :k]
         T = self._inverse_factor()
         half, of_U = T @ Z, self._half(T, U)
         Q, R = self.strength * (half.T @ half), self.strength * (half.T @ of_U)
-        return _centred_square(U) - self.strength * (of_U.T @ of_U), Q, R
+        return square - self.strength * (of_U.T @ of_U), Q, R
 
     def subset(self, rows: Codes) -> Smoother:
         gram = self._gram
         if len(rows) < self.n_samples:
             gram = _center(gram[np.ix_(rows, rows)])
-        known = not self._clipped
-        return GramSmoother(gram, self.strength, semidefinite=known, name=self.name)
+        return GramSmoother(gram, self.strength, name=self.name)
 
     def _half(self, T: Matrix, U: Any) -> Matrix:
         """Return ``T U``, of the centred columns of U."""
@@ -276,15 +230,16 @@ class NarrowSmoother(Smoother):
         return self.forms(U, self._no_places)[0]
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        T, (to_U, to_Z, U_to_Z, square) = self._inverse_factor(), self._products(U, Z)
-        half, of_U = T @ to_Z, T @ to_U
-        return of_U.T @ of_U, square - half.T @ half, U_to_Z.T - half.T @ of_U
+        k, (to_both, U_to_Z, square) = U.shape[1], self._products(U, Z)
+        both = _solve_lower(self._factor[0].T, to_both)
+        left = both.T @ both
+        return left[:k, :k], square - left[k:, k:], U_to_Z.T - left[k:, :k]
 
     def _products(self, U: Any, Z: Matrix) -> Any:
-        """Return ``X^T U``, ``X^T Z``, ``U^T Z``, ``Z^T Z``: known to other ridges."""
+        """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
         if self._known[0] is not U or self._known[1] is not Z:
-            to_U, X = np.asarray(U.T @ self.samples).T, self.samples
-            found = to_U, X.T @ Z, np.asarray(U.T @ Z), Z.T @ Z
+            to_U, to_Z = np.asarray(U.T @ self.samples).T, self.samples.T @ Z
+            found = np.hstack([to_U, to_Z]), np.asarray(U.T @ Z), Z.T @ Z
             if scipy.sparse.issparse(U):
                 return found
             self._known[:] = [U, Z, found]
@@ -303,9 +258,8 @@ class NarrowSmoother(Smoother):
         return np.asarray((B - X @ inside) / self.strength)
 
     def regress(self, target: Any) -> tuple[Matrix, Matrix]:
-        """Return the mixing of the ridge regression on a target, and its features.
+        """Return the shortest mixing that has the weights of the regression.
 
-        The mixing is the shortest with the same voxel weights ``X^T mixing``.
         ``(K + g)^-1`` times the target has 1 / g of what no voxel explains beside it,
         which cancels in the weights to the rounding of the data: not in float32.
         """
@@ -409,10 +363,7 @@ def _centred_square(U: Any) -> Matrix:
 
 
 def _invert_lower(L: Matrix) -> Matrix:
-    """Invert a lower triangular matrix by halves.
-
-    Matrix products release the GIL; SciPy's triangular solvers do not.
-    """
+    """Invert a lower triangular matrix by halves: matrix products release the GIL."""
     if len(L) <= 64:
         return np.asarray(np.linalg.inv(L), np.float64)
     half = len(L) // 2
@@ -422,6 +373,16 @@ def _invert_lower(L: Matrix) -> Matrix:
     below = L[half:, :half] @ inverse[:half, :half]
     inverse[half:, :half] = -inverse[half:, half:] @ below
     return inverse
+
+
+def _solve_lower(L: Matrix, B: Matrix) -> Matrix:
+    """Solve a lower triangular system by halves."""
+    if len(L) <= 64:
+        return np.asarray(np.linalg.inv(L) @ B, np.float64)
+    half = len(L) // 2
+    top = _solve_lower(L[:half, :half], B[:half])
+    below = _solve_lower(L[half:, half:], B[half:] - L[half:, :half] @ top)
+    return np.concatenate([top, below])
 
 
 def _add_ridge(gram: Matrix, ridge: float) -> Matrix:

@@ -20,7 +20,6 @@ class Solution:
     template: Matrix  # (n_samples, K): times edges, what a new subject is fitted to
     route: str
     shared: Matrix | None = None  # (n_places, K): the shared map, with places
-    history: list[float] | None = None  # the objective after each round, if any
 
     def n_informative(self, k: int) -> int:
         """Count the first k components that gain from the edges."""

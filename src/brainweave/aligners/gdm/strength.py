@@ -3,7 +3,7 @@ r"""How much to shrink, without tuning.
 The ridge of subject i is :math:`g_i = \rho\,` times the mean eigenvalue of its Gram
 matrix, with one :math:`\rho` for all: the one by which a subject's own samples predict
 their groups, or the features of their stimuli, best when a whole block (a run) is left
-out. No model has to be fitted for that, but one inverse taken per value (docs/gdm.md).
+out (docs/gdm.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
-from brainweave._core.validation import one_per_subject
+from brainweave._core.validation import check_number
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.gdm.smoother import (
     DeviceSmoother,
@@ -34,28 +34,29 @@ GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
 FEATURE_GRID = (*GRID, *(float(rho) for rho in np.geomspace(3, 30, 5)[1:]))
 N_BLOCKS = 4  # where there are no runs
 MOST_SUBJECTS = 12  # evenly spaced, by whom rho is chosen where there are more
-CHOICES = ("auto", "ledoit-wolf", "oas")
+CHOICES = ("auto", "ledoit-wolf")
 SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
 
 # what each strength reaches in a subject does not depend on the others: folds share it
-_CRITERIA: WeakKeyDictionary[SubjectBasis, dict[bytes, dict[int, float]]] = (
+_CRITERIA: WeakKeyDictionary[SubjectBasis, dict[bytes, dict[float, float]]] = (
     WeakKeyDictionary()
 )
 
 
 def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
     """Return the ridge smoother of a basis, rho in units of its mean eigenvalue."""
-    known = basis.kernel.name in SEMIDEFINITE
-    # negative eigenvalues count as zero, also in the unit
-    whole = known or is_semidefinite(basis.gram)
-    trace = basis.power if whole else float(basis.spectrum.sum())
-    strength = rho * trace / basis.n_samples
+    strength, name = rho * basis.power / basis.n_samples, basis.name
+    if basis.kernel.name not in SEMIDEFINITE and not is_semidefinite(basis.gram):
+        # negative eigenvalues count as zero, also in the unit
+        cut = basis.cut(1.0)
+        strength = rho * float(cut.values.sum()) / basis.n_samples
+        return NarrowSmoother(cut.coordinates, strength, name=name)
     if basis.uses_covariance:
-        return NarrowSmoother(basis._narrow, strength, name=basis.name)
+        return NarrowSmoother(basis._narrow, strength, name=name)
     if basis.gram_on_device is not None:
         device: Any = basis._device
-        return DeviceSmoother(device, basis.gram_on_device, strength, name=basis.name)
-    return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
+        return DeviceSmoother(device, basis.gram_on_device, strength, name=name)
+    return GramSmoother(basis.gram, strength, name=name)
 
 
 def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
@@ -64,47 +65,46 @@ def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
     return None if any(own is None for own in runs) else runs
 
 
-def choose_strengths(
+def evenly_spaced(n: int, most: int) -> Codes:
+    """Return at most so many of n subjects."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
+
+
+def choose_strength(
     shrinkage: Any,
     bases: Sequence[SubjectBasis],
     graph: Graph,
     *,
     n_jobs: int | None,
     owner: str,
-) -> tuple[list[float], str]:
-    """Return rho of every subject, and how it was found, for a parameter `shrinkage`.
+) -> tuple[float, str]:
+    """Return rho, and how it was found, for a parameter `shrinkage`.
 
     What samples are to predict are the features of stimuli, if the graph has any, or
     the groups of its first term.
     """
-    n = len(bases)
     if not isinstance(shrinkage, str):
-        given = one_per_subject("shrinkage", shrinkage, n, owner=owner)
-        return [check_rho(rho, owner) for rho in given], "given"
+        return check_rho(shrinkage, owner), "given"
     if shrinkage not in CHOICES:
         raise InputError(
-            f"shrinkage of {owner} must be a number, one per subject, or one of "
+            f"shrinkage of {owner} must be a number or one of "
             f"{', '.join(map(repr, CHOICES))}; got {shrinkage!r}."
         )
     if shrinkage == "auto" and graph.groups:
-        codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
-        chosen = np.unique(
-            np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int)
-        )
+        chosen = evenly_spaced(len(bases), MOST_SUBJECTS)
         few = [bases[i] for i in chosen]
         featured = [term for term in graph.groups if term.features is not None]
         if featured:
             targets = _feature_targets(featured[0], graph)
-            return choose_by_features(few, [targets[i] for i in chosen], n, n_jobs)
-        best, how = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs=n_jobs)
-        if best is not None:
-            return [best] * n, how
-    how = "oas" if shrinkage == "oas" else "ledoit-wolf"
+            return choose_by_features(few, [targets[i] for i in chosen], n_jobs)
+        codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
+        found = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs)
+        if found is not None:
+            return found
     voxels = [
         b.n_voxels - b.constant_voxels.size if b.is_linear else None for b in bases
     ]
-    products = [_products(basis) for basis in bases]
-    return [covariance_strength(products, voxels, how)] * n, how
+    return covariance_strength(list(map(_products, bases)), voxels), "ledoit-wolf"
 
 
 def _products(basis: SubjectBasis) -> Any:
@@ -116,65 +116,61 @@ def _products(basis: SubjectBasis) -> Any:
 
 def check_rho(rho: Any, owner: str) -> float:
     """Refuse a strength that is no positive number."""
-    number = isinstance(rho, (int, float, np.number)) and not isinstance(rho, bool)
-    if not number or not 0 < rho < np.inf:
-        raise InputError(
-            f"shrinkage of {owner} must be larger than 0 and finite, in units of a "
-            f"subject's mean eigenvalue; got {rho!r}."
-        )
-    return float(rho)
+    hint = "It is in units of a subject's mean eigenvalue."
+    return check_number("shrinkage", rho, "(0, inf)", owner=owner, hint=hint)
 
 
 # -- by leaving out blocks -------------------------------------------------------------
 
 
-def middle_strength(rhos: Sequence[float]) -> float:
-    """Return what lies in the middle of strengths that subjects were given."""
-    low, *_, high = sorted([*rhos, rhos[0]])
-    return float(low if low == high else np.exp(np.mean(np.log(sorted(rhos)))))
-
-
 def _choose_by_blocks(
-    bases: Sequence[SubjectBasis], codes: Sequence[Codes], *, n_jobs: int | None
-) -> tuple[float | None, str]:
+    bases: Sequence[SubjectBasis], codes: Sequence[Codes], n_jobs: int | None
+) -> tuple[float, str] | None:
     """Return the rho that is best for the subjects together, and what was left out."""
-    usable, tables, by_runs = [], [], True
+    parts, by_runs = [], True
     for basis, own in zip(bases, codes, strict=True):
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0]
         known = own != NO_GROUP
         known_runs = None if runs is None else runs[known]
-        if leave_out_blocks(own[known], known_runs) is None:
-            continue
-        by_runs = by_runs and run_blocks(own[known], known_runs) is not None
-        key = own.tobytes() + (b"" if runs is None else runs.tobytes())
-        usable.append((basis, own, runs))
-        tables.append(_CRITERIA.setdefault(basis, {}).setdefault(key, {}))
-    if not usable:
-        return None, ""
-
-    def mean_criteria(places: list[int]) -> list[float]:
-        missing = [[i for i in places if i not in table] for table in tables]
-        if any(missing):
-            found = map_subjects(
-                _criterion_at,
-                *zip(*usable, strict=True),
-                [[GRID[i] for i in own] for own in missing],
-                n_jobs=n_jobs,
-                threads_only=True,
-            )
-            for table, own, values in zip(tables, missing, found, strict=True):
-                table.update(zip(own, values, strict=True))
-        return [float(np.mean([table[i] for table in tables])) for i in places]
-
-    return GRID[search_grid(mean_criteria)], "runs" if by_runs else "blocks"
+        if leave_out_blocks(own[known], known_runs) is not None:
+            by_runs = by_runs and run_blocks(own[known], known_runs) is not None
+            parts.append((basis, own, runs))
+    if not parts:
+        return None
+    best = _search(GRID, _criterion_at, parts, n_jobs)
+    return best, "runs" if by_runs else "blocks"
 
 
 def _criterion_at(
-    basis: SubjectBasis, codes: Codes, runs: Codes | None, rhos: list[float]
-) -> Any:
-    if not rhos:
-        return []
-    return block_criterion(smoother_of(basis, 1.0), codes, runs=runs, rhos=rhos)
+    part: tuple[SubjectBasis, Codes, Codes | None], rhos: Sequence[float]
+) -> list[float]:
+    basis, codes, runs = part
+    key = codes.tobytes() + (b"" if runs is None else runs.tobytes())
+    table = _CRITERIA.setdefault(basis, {}).setdefault(key, {})
+    missing = [rho for rho in rhos if rho not in table]
+    if missing:
+        smoother = smoother_of(basis, 1.0)
+        found: Any = block_criterion(smoother, codes, runs=runs, rhos=missing)
+        table.update(zip(missing, found.tolist(), strict=True))
+    return [table[rho] for rho in rhos]
+
+
+def _search(
+    grid: Sequence[float],
+    criterion_at: Callable[[Any, list[float]], list[float]],
+    parts: list[Any],
+    n_jobs: int | None,
+) -> float:
+    """Return the rho at which the mean of a criterion over subjects is largest."""
+
+    def means(places: list[int]) -> list[float]:
+        rhos = [[grid[i] for i in places]] * len(parts)
+        found = map_subjects(
+            criterion_at, parts, rhos, n_jobs=n_jobs, threads_only=True
+        )
+        return [float(value) for value in np.mean(found, axis=0)]
+
+    return grid[search_grid(means, len(grid))]
 
 
 def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]]:
@@ -188,42 +184,32 @@ def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]
 def choose_by_features(
     bases: list[SubjectBasis],
     targets: list[tuple[Codes, Matrix]],
-    n: int,
     n_jobs: int | None,
-) -> tuple[list[float], str]:
+) -> tuple[float, str]:
     """Return the rho by which held-out blocks of features are predicted best.
 
     Blocks are centred before they are compared: what is learned from the others knows
     the mean of a block with the wrong sign, and the more so the stronger the ridge.
     """
-    parts = []
+    parts, by_runs = [], True
     for basis, (rows, target) in zip(bases, targets, strict=True):
+        blocks = np.arange(rows.size) * N_BLOCKS // rows.size
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0][rows]
-        several = runs is not None and np.unique(runs).size > 1
-        if runs is None or not several:
-            blocks = np.arange(rows.size) * N_BLOCKS // rows.size
-        else:
+        if runs is not None and np.unique(runs).size > 1:
             blocks = runs
-        target = target - target.mean(axis=0)
+        else:
+            by_runs = False
+        parts.append((basis, rows, target - target.mean(axis=0), blocks))
+
+    def criterion_at(part: Any, rhos: list[float]) -> list[float]:
+        basis, rows, target, blocks = part
+        smoother = smoother_of(basis, 1.0).subset(rows)
         wanted = _centred_in_blocks(target, blocks)
-        parts.append((basis, rows, target, blocks, wanted, several))
+        each = [smoother.at(rho).leave_out(target, blocks) for rho in rhos]
+        return [_correlation(_centred_in_blocks(P, blocks), wanted) for P in each]
 
-    def mean_criteria(places: list[int]) -> list[float]:
-        rhos = [FEATURE_GRID[i] for i in places]
-
-        def of_subject(part: Any) -> list[float]:
-            basis, rows, target, blocks, wanted, _ = part
-            smoother = smoother_of(basis, 1.0).subset(rows)
-            predicted = smoother.leave_out_at(rhos, target, blocks)
-            each = [_centred_in_blocks(P, blocks) for P in predicted]
-            return [_correlation(P, wanted) for P in each]
-
-        found = map_subjects(of_subject, parts, n_jobs=n_jobs, threads_only=True)
-        return [float(value) for value in np.mean(found, axis=0)]
-
-    best = search_grid(mean_criteria, len(FEATURE_GRID))
-    by_runs = all(several for *_, several in parts)
-    return [FEATURE_GRID[best]] * n, "runs" if by_runs else "blocks"
+    best = _search(FEATURE_GRID, criterion_at, parts, n_jobs)
+    return best, "runs" if by_runs else "blocks"
 
 
 def _centred_in_blocks(values: Matrix, blocks: Codes) -> Matrix:
@@ -240,11 +226,6 @@ def search_grid(
 
     Every third is computed, then the neighbours of the best so far until none is
     better: about 6 of 12, the best of all where there is one summit.
-
-    Examples
-    --------
-    >>> search_grid(lambda places: [-abs(i - 8.7) for i in places])
-    9
     """
     known: dict[int, float] = {}
     places = list(range(1, size, 3))
@@ -254,12 +235,6 @@ def search_grid(
         around = (best - 1, best + 1)
         places = [i for i in around if 0 <= i < size and i not in known]
     return best
-
-
-def best_of_grid(criteria: Sequence[Matrix | None]) -> float | None:
-    """Return the rho that is best for the subjects together; None if none can say."""
-    found = [c for c in criteria if c is not None]
-    return GRID[int(np.mean(found, axis=0).argmax())] if found else None
 
 
 def block_criterion(
@@ -282,8 +257,8 @@ def block_criterion(
     if blocks is None:
         return None
     Q, part = group_contrasts(own), smoother.subset(rows)
-    predicted = part.leave_out_at(rhos, Q, blocks)
-    return np.array([_correlation(P, Q) for P in predicted])
+    each = [part.at(rho).leave_out(Q, blocks) for rho in rhos]
+    return np.array([_correlation(P, Q) for P in each])
 
 
 def group_contrasts(codes: Codes) -> Matrix:
@@ -342,7 +317,7 @@ def _correlation(a: Matrix, b: Matrix) -> float:
 
 
 def covariance_strength(
-    products: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
+    products: Sequence[Matrix], n_voxels: Sequence[int | None]
 ) -> float:
     r"""Take rho from the shrinkage of the voxels' covariance, averaged over subjects.
 
@@ -355,7 +330,7 @@ def covariance_strength(
     for product, known in zip(products, n_voxels, strict=True):
         n = len(product)
         v = n - 1 if known is None else known
-        shrinkage = covariance_shrinkage(product, v, how)
+        shrinkage = covariance_shrinkage(product, v)
         if shrinkage is not None:
             delta = min(shrinkage, 0.999)
             values.append(delta / (1 - delta) * n / v)
@@ -365,13 +340,11 @@ def covariance_strength(
     return float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
 
 
-def covariance_shrinkage(product: Matrix, n_voxels: int, how: str) -> float | None:
+def covariance_shrinkage(product: Matrix, n_voxels: int) -> float | None:
     """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
 
-    Or from the centred samples, if they are given in its place.
-
-    By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
-    None where the covariance is what it would be shrunk to: both are 0 / 0 then.
+    Or from the centred samples, if they are given in its place; by Ledoit and Wolf
+    (2004). None where the covariance is what it would be shrunk to, which is 0 / 0.
     """
     n, v, gram, own = len(product), n_voxels, product, product.diagonal()
     if product.shape[0] != product.shape[1]:
@@ -381,7 +354,5 @@ def covariance_shrinkage(product: Matrix, n_voxels: int, how: str) -> float | No
     spread = squares - trace**2 / v
     if v < 2 or spread <= 1e-12 * squares:
         return None
-    if how == "oas":
-        return float(min((squares + trace**2) / ((n + 1) * spread), 1.0))
     error = float((own**2).sum()) / n**2 - squares / n
     return float(np.clip(error / spread, 0.0, 1.0))
