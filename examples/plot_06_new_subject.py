@@ -2,8 +2,8 @@
 Adding a new subject
 ====================
 
-New subjects can join a fitted model without a refit. The model does not change, so
-results stay comparable.
+Add new subjects to a fitted model without a refit. The model does not change, so
+results remain comparable.
 """
 
 # %%
@@ -15,8 +15,8 @@ template, newcomer = aligning.subset(study.ids[:-1]), aligning[study.ids[-1]]
 gdm = GDM(4).fit(template)
 
 # %%
-# A new subject only needs the sums of the shared features per category, which the model
-# stores, and not the voxels of the fitted subjects. A model file is therefore enough:
+# Adding a subject requires only the sums of the shared features per category, which the
+# model stores, not the voxels of the fitted subjects. A model file is therefore enough:
 import tempfile
 from pathlib import Path
 
@@ -76,8 +76,8 @@ print(
 # %%
 # How much data does a new subject need?
 # --------------------------------------
-# Each block has nine volumes, so 18 samples per category are two blocks. Each subject
-# is the new one once; thin lines show subjects, the thick line their mean.
+# Each block has nine volumes, so 18 samples per category are two blocks. We leave out
+# each subject in turn; thin lines show subjects, the thick line their mean.
 sizes = (2, 4, 9, 12, 18)
 curves = []
 for id in study.ids:

@@ -5,7 +5,7 @@ Comparing methods
 This example compares methods on two kinds of simulated studies: in one, every subject
 saw a different sequence; in the other, all subjects watched the same film. Each kind is
 simulated with a weak and a strong signal, three times, because a single study is not
-conclusive. No ranking holds for all data, so compare methods on your own.
+conclusive. No ranking holds for all data, so compare methods on your own data.
 """
 
 # %%
@@ -123,15 +123,15 @@ axes[1].set(title="the same film", xlabel="segments found, %")
 axes[1].legend(title="signal", frameon=False, loc="upper right")
 
 # %%
-# With different sequences, GDM and regularised hyperalignment are best and close to
-# each other. With the film, regularised hyperalignment is better than GDM by more than
-# the standard errors. The order may differ on your data.
+# With different sequences, GDM and regularised hyperalignment score highest and close to
+# each other. With the film, regularised hyperalignment scores higher than GDM by more
+# than the standard errors. The order may differ on your data.
 #
 # Seconds for one study, including all folds and the classifier:
 pd.Series({name: round(r.seconds["total"], 2) for name, r in results.items()})
 
 # %%
-# The same comparison from the shell, resumable and with a report::
+# To run the same comparison from the shell, resumable and with a report::
 #
 #     brainweave compare STUDY --method gdm --method srm --method none --match truncate
 #
