@@ -123,9 +123,9 @@ axes[1].set(title="the same film", xlabel="segments found, %")
 axes[1].legend(title="signal", frameon=False, loc="upper right")
 
 # %%
-# With different sequences, GDM and regularised hyperalignment score highest and close to
-# each other. With the film, regularised hyperalignment scores higher than GDM by more
-# than the standard errors. The order may differ on your data.
+# With different sequences, GDM and regularised hyperalignment score highest and close
+# to each other. With the film, regularised hyperalignment scores higher than GDM by
+# more than the standard errors. The order may differ on your data.
 #
 # Seconds for one study, including all folds and the classifier:
 pd.Series({name: round(r.seconds["total"], 2) for name, r in results.items()})

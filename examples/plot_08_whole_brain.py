@@ -2,8 +2,8 @@
 The whole brain, place by place
 ===============================
 
-A single map of the whole brain mixes distant regions. ``Parcelwise`` fits any aligner to
-every parcel of an atlas, ``Searchlight`` to overlapping neighbourhoods, and
+A single map of the whole brain mixes distant regions. ``Parcelwise`` fits any aligner
+to every parcel of an atlas, ``Searchlight`` to overlapping neighbourhoods, and
 ``information_map`` tests at each place whether subjects share information and whether
 alignment helps. This example uses a cortical surface, fsaverage5.
 """
@@ -66,9 +66,9 @@ gain = found.to_frame().set_index("place")["difference"]
 print(f"gain by alignment in the first: {gain[found.found()[0]]:.2f}")
 
 # %%
-# Plot the significant parcels, and the scores without alignment on the same colour scale.
-# ``found.save("maps")`` writes images and a table. ``brainweave map`` runs these steps
-# for a study folder and adds a report.
+# Plot the significant parcels, and the scores without alignment on the same colour
+# scale. ``found.save("maps")`` writes images and a table. ``brainweave map`` runs these
+# steps for a study folder and adds a report.
 limit = float(np.nanmax(found.voxel_values("excess")))
 found.plot("excess", by="fdr", limit=limit, views=("lateral",))
 
@@ -79,17 +79,17 @@ found.plot("baseline_excess", limit=limit, views=("lateral",))
 # Searchlights
 # ------------
 # Neighbourhoods contain the vertices within a distance *along* the mesh. ``spacing`` is
-# the distance between centres: half the radius works as well as all vertices and is many
-# times faster. The maps of overlapping neighbourhoods are averaged into one map per
-# subject, into the vertices of a reference subject.
+# the distance between centres: half the radius works as well as all vertices and is
+# many times faster. The maps of overlapping neighbourhoods are averaged into one map
+# per subject, into the vertices of a reference subject.
 light = Searchlight(Hyperalignment(), radius=16, spacing=16, keep_local=False)
 first, second = study.split_halves()
 model = light.fit(first)
 print(model.n_searchlights_, "neighbourhoods;", model.maps_[1])
 
 # %%
-# After alignment, the responses of two subjects agree vertex by vertex in the region, in
-# the held-out half of the film.
+# After alignment, the responses of two subjects agree vertex by vertex in the region,
+# in the held-out half of the film.
 a, b = model.transform(second)[:2]
 x, y = second[0].data(), second[1].data()
 

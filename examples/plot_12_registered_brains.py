@@ -2,9 +2,9 @@
 When brains are registered
 ==========================
 
-After anatomical registration, voxels roughly correspond between subjects. GDM uses this:
-it learns a map over places that all subjects share, and each subject's deviation from
-it. It ignores places if they do not correspond.
+After anatomical registration, voxels roughly correspond between subjects. GDM uses
+this: it learns a map over places that all subjects share, and each subject's deviation
+from it. It ignores places if they do not correspond.
 """
 
 # %%
@@ -46,8 +46,8 @@ axes.invert_yaxis()
 plt.show()
 
 # %%
-# **Subjects without aligning data.** The shared map applies to any subject in that space.
-# Samples are standardised by their own mean and deviation.
+# **Subjects without aligning data.** The shared map applies to any subject in that
+# space. Samples are standardised by their own mean and deviation.
 others = simulate_brains(
     8, n_samples=160, signal=0.25, misregistration_mm=4.0, random_state=0
 )

@@ -2,8 +2,8 @@
 A story, from a file to a report
 ================================
 
-Subjects listen to the same story. There are no categories: samples are matched by their
-time in the story. This example reads such a study, aligns it, compares methods on
+Subjects listen to the same story. There are no categories: samples are matched by
+their time in the story. This example reads such a study, aligns it, compares methods on
 the held-out half of the story, and writes a report.
 """
 
@@ -12,8 +12,8 @@ the held-out half of the story, and writes a report.
 # --------------
 # *Pieman* is a story of seven minutes that 36 subjects heard (Simony et al., 2016). The
 # data are the activities of 100 brain regions every 1.5 seconds, published under
-# the MIT licence at https://github.com/ContextLab/timecorr. Set the environment variable
-# ``BRAINWEAVE_DATA`` to a folder with ``pieman_htfa/weights.mat`` to use them.
+# the MIT licence at https://github.com/ContextLab/timecorr. To use them, set the
+# environment variable ``BRAINWEAVE_DATA`` to a folder with ``pieman_htfa/weights.mat``.
 # Otherwise we simulate twelve subjects, whose voxels do not correspond.
 import os
 import tempfile
@@ -70,9 +70,9 @@ plot_time_courses(check.features, story, components=range(3))
 # %%
 # Compare methods
 # ---------------
-# We align on one half of the story. In the other half, each segment of nine samples of a
-# left-out subject is matched with the average of the others. A quarter of the subjects
-# is left out at a time.
+# We align on one half of the story. In the other half, each segment of nine samples of
+# a left-out subject is matched with the average of the others. A quarter of the
+# subjects is left out at a time.
 from brainweave import SRM, NoAlignment, RegularizedHyperalignment, compare_methods
 
 methods = {
