@@ -1,6 +1,6 @@
 """
-The whole brain, place by place
-===============================
+Whole-brain alignment by parcels and searchlights
+=================================================
 
 A single map of the whole brain mixes distant regions. ``Parcelwise`` fits any aligner
 to every parcel of an atlas, ``Searchlight`` to overlapping neighbourhoods, and

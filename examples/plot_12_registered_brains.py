@@ -1,6 +1,6 @@
 """
-When brains are registered
-==========================
+Alignment of registered brains
+==============================
 
 After anatomical registration, voxels roughly correspond between subjects. GDM uses
 this: it learns a map over places that all subjects share, and each subject's deviation

@@ -1,6 +1,6 @@
 """
-A film that people saw in part
-==============================
+A film with missing parts
+=========================
 
 Six subjects watched a film in the scanner; three of them missed parts. Time-locked
 methods align on the parts that all subjects saw, GDM on all samples. The first half of
