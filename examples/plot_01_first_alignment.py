@@ -13,9 +13,9 @@ classify the samples of one subject with a classifier trained on the others.
 # --------
 # A :class:`brainweave.Study` contains one :class:`brainweave.Subject` per participant:
 # an array of samples x voxels, the category of each sample, and its run. Here we
-# simulate it; use :func:`brainweave.load_bids` or another reader for your own data. Note the
-# different numbers of voxels. (No setting was tuned for this example: all others are
-# defaults, and the seed is 0.)
+# simulate it; use :func:`brainweave.load_bids` or another reader for your own data.
+# Note the different numbers of voxels. (No setting was tuned for this example: all
+# others are defaults, and the seed is 0.)
 from brainweave import simulate_study
 
 # sphinx_gallery_thumbnail_number = 2
