@@ -110,7 +110,7 @@ print(
 import matplotlib.pyplot as plt
 
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-names = ["circular", "in-sample agreement", "best of 12 settings", "honest halves"]
+names = ["circular", "in-sample agreement", "best of 12 settings", "held-out halves"]
 values = [circular, table["agreement"].mean(), max(scores), honest.mean]
 ax.barh(names, values, color=["#c44e52", "#c44e52", "#dd8452", "#4c72b0"])
 ax.axvline(0.2, color="black", linestyle="--", linewidth=1)

@@ -28,7 +28,7 @@ model = load(path)
 new = model.fit_new_subject(newcomer)
 print(
     f"the model file has {path.stat().st_size / 1e6:.2f} MB;",
-    f"the newcomer lacks {new.n_undetermined} of {new.n_components} features",
+    f"{new.n_undetermined} of {new.n_components} features are undetermined",
 )
 
 # %%
@@ -60,7 +60,7 @@ ax.spines[["top", "right"]].set_visible(False)
 for name, shade in color.items():
     ax.scatter([], [], color=shade, label=name)
 ax.scatter([], [], color="grey", s=6, label="template")
-ax.scatter([], [], color="grey", s=34, marker="s", edgecolors="k", label="newcomer")
+ax.scatter([], [], color="grey", s=34, marker="s", edgecolors="k", label="new subject")
 ax.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
 
 # %%
@@ -70,7 +70,7 @@ from sklearn.svm import NuSVC
 train = np.concatenate([s.labels for s in others])
 classifier = NuSVC(nu=0.5, kernel="linear").fit(np.concatenate(rest), train)
 print(
-    f"accuracy on the newcomer: {classifier.score(theirs, test.labels):.0%}, chance 20%"
+    f"accuracy on the new subject: {classifier.score(theirs, test.labels):.0%}, chance 20%"
 )
 
 # %%

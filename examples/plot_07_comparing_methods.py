@@ -116,7 +116,9 @@ for ax, kind in zip(axes, ("sequences", "film"), strict=True):
     chance = next(r.chance for k, _, _, r in rows if k == kind)
     ax.axvline(100 * chance, color="black", linestyle="--", linewidth=1)
     ax.spines[["top", "right"]].set_visible(False)
-axes[0].set(title="own sequences", xlabel="accuracy, %", yticks=place, xlim=(0, 100))
+axes[0].set(
+    title="different sequences", xlabel="accuracy, %", yticks=place, xlim=(0, 100)
+)
 axes[0].set_yticklabels(mean.index)
 axes[0].invert_yaxis()
 axes[1].set(title="the same film", xlabel="segments found, %")

@@ -30,7 +30,7 @@ else:
     people = simulate_study(
         n_subjects=12, n_voxels=100, n_runs=1, repetitions=5, signal=2, design="movie"
     ).subjects
-print("read from the file" if file.is_file() else "simulated", len(people), "people")
+print("read from the file" if file.is_file() else "simulated", len(people), "subjects")
 
 # %%
 # The stimulus id of a sample is its time in the story, ``"Pieman@12.00"``. Samples
