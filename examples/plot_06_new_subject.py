@@ -69,9 +69,8 @@ from sklearn.svm import NuSVC
 
 train = np.concatenate([s.labels for s in others])
 classifier = NuSVC(nu=0.5, kernel="linear").fit(np.concatenate(rest), train)
-print(
-    f"accuracy on the new subject: {classifier.score(theirs, test.labels):.0%}, chance 20%"
-)
+accuracy = classifier.score(theirs, test.labels)
+print(f"accuracy on the new subject: {accuracy:.0%}, chance 20%")
 
 # %%
 # How much data does a new subject need?
