@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-thorough test-wheel coverage mutants fuzz fuzz-quick test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place leaderboard error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
 
-help:  ## say what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
 
 $(VENV)/.base: pyproject.toml tools/make_venv.sh
@@ -31,34 +31,34 @@ $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) install -e ".[dev]"
 	@touch $@
 
-demo: $(VENV)/.base  ## align a simulated study that no time-locked method can align
+demo: $(VENV)/.base  ## simulate a study with different sequences, align it, write a report
 	@$(BIN)/brainweave demo out/demo
 
 test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-thorough: $(VENV)/.dev  ## what takes minutes: noise by every method, long searches
+test-thorough: $(VENV)/.dev  ## slow tests: every method on noise, long searches
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
 
 # where a command may write no file, or is told to stop twice, neither can what measures it
 NOT_MEASURED := --deselect tests/cli/test_wrong_usage.py::test_a_full_disk_leaves_nothing_half_written \
 	--deselect tests/test_faults.py::test_ctrl_c_twice_ends_the_work_and_loses_nothing
-coverage: $(VENV)/.dev $(TORCH_VENV)/.ready  ## which lines and branches the tests execute, also in processes they start
+coverage: $(VENV)/.dev $(TORCH_VENV)/.ready  ## lines and branches that the tests execute, including the processes they start
 	@rm -f .coverage .coverage.*
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist loadfile -o timeout=1200 $(NOT_MEASURED)
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/$(SCRIPTS)/python -m coverage run -m pytest tests/test_torch.py -p no:cacheprovider
 	-$(BIN)/coverage combine --quiet  # processes that tests killed left halves of files
 	$(BIN)/coverage report --skip-covered --show-missing --fail-under 95
 
-mutants: $(VENV)/.dev  ## small changes of the code: do the nearest tests notice?
+mutants: $(VENV)/.dev  ## change the code in small ways and run the nearest tests
 	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 FUZZ_SECONDS ?= 600
-fuzz: $(VENV)/.dev  ## odd files for every reader, ten minutes each (tools/fuzz.py)
+fuzz: $(VENV)/.dev  ## pass malformed files to every reader, ten minutes each (tools/fuzz.py)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
-fuzz-quick: $(VENV)/.dev  ## the first hundred of them, half a minute in all
+fuzz-quick: $(VENV)/.dev  ## pass the first hundred of them, half a minute in all
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --inputs 100
 
 $(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
@@ -95,37 +95,37 @@ $(DOCS)/.ready: pyproject.toml tools/make_venv.sh
 	@$(DOCS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[docs]"
 	@touch $@
 
-docs: $(DOCS)/.ready  ## the site, every example run, into docs/_build/html
+docs: $(DOCS)/.ready  ## build the site in docs/_build/html and run every example
 	OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html in a browser."
 
-docs-quick: $(DOCS)/.ready  ## does the site build? all pages, the examples shown but not run
+docs-quick: $(DOCS)/.ready  ## build all pages of the site without running the examples
 	@rm -rf docs/tutorials
 	DOCS_QUICK=1 OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees-quick -b dirhtml docs docs/_build/quick; \
 		status=$$?; rm -rf docs/tutorials; exit $$status # so that make docs runs every example
 
 EXPERIMENT ?= table2 --quick -o out/reproduction
-reproduce: $(VENV)/.base  ## an experiment of the paper: make reproduce EXPERIMENT="figure1 -o OUT"
+reproduce: $(VENV)/.base  ## run an experiment of the paper: make reproduce EXPERIMENT="figure1 -o OUT"
 	$(BIN)/python -m reproduction $(EXPERIMENT)
 
-results: $(VENV)/.dev  ## run the results that are missing or stale; write docs/results.md
+results: $(VENV)/.dev  ## compute missing or outdated results; update docs/results.md
 	$(BIN)/python tools/results.py
 
-error-rates: $(VENV)/.dev  ## how often alignment_check is wrong, by design (a quarter of an hour); write docs/error_rates.md
+error-rates: $(VENV)/.dev  ## error rates of alignment_check by design (a quarter of an hour); update docs/error_rates.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/error_rates.py -o docs/results
 	$(BIN)/python tools/results.py --page
 
-results-page: $(VENV)/.dev  ## write docs/results.md from what is stored; runs nothing
+results-page: $(VENV)/.dev  ## update docs/results.md from stored results
 	$(BIN)/python tools/results.py --page
 
-test-wheel: $(VENV)/.dev  ## both archives, each installed into an empty environment, pass the tests
+test-wheel: $(VENV)/.dev  ## install both archives into empty environments and run the tests
 	tools/test_installed.sh $(abspath $(BIN))/python
 
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
 	@rm -rf dist
 	$(BIN)/python -m build --outdir dist
 
-container: wheel  ## the BIDS App as a container, from the wheel (needs docker)
+container: wheel  ## build the BIDS App as a container from the wheel (needs docker)
 	docker build --tag brainweave .
 
 $(PACKAGE)/.ready: pyproject.toml tools/make_venv.sh
@@ -135,39 +135,39 @@ $(PACKAGE)/.ready: pyproject.toml tools/make_venv.sh
 		"validate-pyproject[all]" "sp-repo-review[cli]" towncrier zizmor cffconvert pyyaml pypandoc_binary
 	@touch $@
 
-package-check: $(PACKAGE)/.ready  ## is this fit to be published? metadata, archives, workflows, citation, paper
+package-check: $(PACKAGE)/.ready  ## check metadata, archives, workflows, citation and paper before a release
 	PATH="$(abspath $(PACKAGE)/$(SCRIPTS)):$$PATH" tools/check_package.sh
 
-audit: $(VENV)/.base  ## known holes in what is installed, by the database of PyPI (asks it)
+audit: $(VENV)/.base  ## check installed packages for known vulnerabilities (needs the network)
 	@test -x $(AUDIT)/$(SCRIPTS)/pip-audit || { tools/make_venv.sh $(AUDIT) && $(AUDIT)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install pip-audit; }
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable >$(AUDIT)/installed.txt
 	$(AUDIT)/$(SCRIPTS)/pip-audit --strict --no-deps --disable-pip -r $(AUDIT)/installed.txt
 
-lint: $(VENV)/.dev  ## style and spelling
+lint: $(VENV)/.dev  ## check style and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell src reproduction tests docs examples benchmarks paper changelog.d *.md
 
-types: $(VENV)/.dev  ## mypy, strict
+types: $(VENV)/.dev  ## check types with mypy
 	$(BIN)/mypy
 
-contracts: $(VENV)/.dev  ## who may import whom
+contracts: $(VENV)/.dev  ## check the import contracts
 	$(BIN)/lint-imports
 
-check: lint types contracts test  ## the whole gate
+check: lint types contracts test  ## run all checks
 
-bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
+bench: $(VENV)/.dev  ## speed and memory, as ratios to a lower bound of the same run
 	$(BIN)/python benchmarks/bench_default.py
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
 
-bench-default: $(VENV)/.dev  ## the default beside SRM, into docs/speed.md (ten minutes)
+bench-default: $(VENV)/.dev  ## compare the default with SRM; update docs/speed.md (ten minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_default.py -o docs/results
 	$(BIN)/python tools/results.py --page
 
-bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
+bench-quick: $(VENV)/.dev  ## test the benchmark on small shapes
 	$(BIN)/python benchmarks/bench_default.py --quick
 	$(BIN)/python benchmarks/bench_gdm.py --quick
 	$(BIN)/python benchmarks/bench_evaluation.py --quick
@@ -183,17 +183,17 @@ $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
 	@touch $@
 
-peers: $(PEERS)/.ready  ## compare with other implementations, in an environment of their own
+peers: $(PEERS)/.ready  ## compare with other implementations, in a separate environment
 	$(PEERS)/$(SCRIPTS)/python -m pytest tests/peers -p no:cacheprovider
 
-bench-peers: $(PEERS)/.ready $(VENV)/.dev  ## time, memory, accuracy beside other packages (an hour)
+bench-peers: $(PEERS)/.ready $(VENV)/.dev  ## compare time, memory and accuracy with other packages (an hour)
 	OMP_NUM_THREADS=1 $(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py -o docs/results
 	$(BIN)/python tools/results.py --page
 
-leaderboard: $(PEERS)/.ready  ## all methods, own and of other packages, on all benchmarks (hours; resumable)
+leaderboard: $(PEERS)/.ready  ## run all methods of brainweave and other packages on all benchmarks (hours; resumable)
 	OMP_NUM_THREADS=1 $(PEERS)/$(SCRIPTS)/python benchmarks/leaderboard.py -o docs/results
 
-bench-place: $(VENV)/.dev  ## when it helps to know the place: simulated brains (some minutes)
+bench-place: $(VENV)/.dev  ## when places help: simulated brains (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/place.py -o docs/results
 	$(BIN)/python tools/results.py --page
 

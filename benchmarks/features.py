@@ -33,10 +33,13 @@ CELLS: dict[str, dict[str, Any]] = {
     "strong signal": {"signal": 0.3},
     "weak signal": {"signal": 0.1},
     "short films": {"n_samples": 100},
-    "five people of eight are noisier": {"noisy": 5, "signal": 0.25},
-    "brains know 5 directions": {"n_known": 5, "signal": 0.3},
+    "five of eight subjects are noisier": {"noisy": 5, "signal": 0.25},
+    "brains respond to 5 of 40 directions": {"n_known": 5, "signal": 0.3},
     "features of equal variance": {"decay": 0.0, "signal": 0.05},
-    "brains know what varies most": {"known_first": True, "signal": 0.08},
+    "brains respond to the directions of largest variance": {
+        "known_first": True,
+        "signal": 0.08,
+    },
 }
 
 

@@ -3,19 +3,19 @@ First alignment
 ===============
 
 In this example, six subjects saw pictures of four categories, each in a different
-order. Their voxels do not correspond, and no two samples were taken at the same moment
-of the same stimulus. We learn a shared space, test whether it is meaningful, and
+order. Their voxels do not correspond, and samples of different subjects do not
+correspond in time. We learn a shared space, test whether it is meaningful, and
 classify the samples of one subject with a classifier trained on the others.
 """
 
 # %%
 # The data
 # --------
-# A :class:`brainweave.Study` holds one :class:`brainweave.Subject` per person: an array
-# of samples x voxels, the category of each sample, and its run. Here we simulate it;
-# use :func:`brainweave.load_bids` or another reader for your own data. Note the
-# different numbers of voxels. (No setting was tuned for this example: all others are
-# defaults, and the seed is 0.)
+# A :class:`brainweave.Study` contains one :class:`brainweave.Subject` per participant:
+# an array of samples x voxels, the category of each sample, and its run. Here we
+# simulate it; use :func:`brainweave.load_bids` or another reader for your own data.
+# Note the different numbers of voxels. (No setting was tuned for this example: all
+# others are defaults, and the seed is 0.)
 from brainweave import simulate_study
 
 # sphinx_gallery_thumbnail_number = 2

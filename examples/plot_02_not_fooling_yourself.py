@@ -59,8 +59,8 @@ from brainweave import alignment_check
 print(alignment_check(gdm))
 
 # %%
-# ``n_components="auto"`` keeps components in their order as long as they hold up. On
-# noise none does, and ``fit`` raises a warning:
+# ``n_components="auto"`` keeps components in their order as long as they are
+# significant on held-out samples. On noise none is, and ``fit`` raises a warning:
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GDM("auto").fit(X, y)
@@ -110,7 +110,7 @@ print(
 import matplotlib.pyplot as plt
 
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-names = ["circular", "in-sample agreement", "best of 12 settings", "honest halves"]
+names = ["circular", "in-sample agreement", "best of 12 settings", "held-out halves"]
 values = [circular, table["agreement"].mean(), max(scores), honest.mean]
 ax.barh(names, values, color=["#c44e52", "#c44e52", "#dd8452", "#4c72b0"])
 ax.axvline(0.2, color="black", linestyle="--", linewidth=1)

@@ -29,7 +29,7 @@ names = ["cat", "bird", "house", "chair"]
 
 
 def simulate(seed):
-    """Simulate a study of five people."""
+    """Simulate a study of five subjects."""
     return simulate_study(
         n_subjects=5, categories=names, n_voxels=(300, 400), random_state=seed
     )
@@ -61,9 +61,9 @@ categories = label_graph(labels)
 # By stimulus or time
 # -------------------
 # A time graph (``graph="time"``) has weights +1 between equal ids and no others. With
-# row numbers as ids this is what hyperalignment and SRM assume. Ids may be any labels;
-# here the category and a count, which connects the first cat of one subject with the
-# first cat of another.
+# row numbers as ids this is the assumption of hyperalignment and SRM. Ids can be any
+# labels; here the category and a count, which connects the first cat of one subject
+# with the first cat of another.
 ids = []
 for y in labels:
     count = pd.Series(y).groupby(y).cumcount()

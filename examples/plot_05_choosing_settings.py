@@ -2,7 +2,7 @@
 Choosing energy and K without leaking
 =====================================
 
-``GDM()`` has nothing to tune: it chooses the shrinkage of each subject from its own
+``GDM()`` requires no tuning: it chooses the shrinkage of each subject from its own
 aligning samples, and the number of shared features by testing them. The model of the
 paper, ``PaperGDM(energy=...)``, keeps a given share of each subject's singular values:
 the paper uses 82 % for its datasets with categories and 35 % for a film. This example
@@ -29,8 +29,8 @@ studies = [
 aligning, other = studies[0].split_halves()
 
 # %%
-# What the energy keeps
-# ---------------------
+# Effect of the energy
+# --------------------
 # Each curve shows the cumulative share of singular values of one subject of the first
 # study. Dots mark the cut at 82 %.
 import matplotlib.pyplot as plt
@@ -46,8 +46,8 @@ for basis in PaperGDM(5, energy=0.82).fit(aligning).bases_:
 ax.set(xlabel="components", ylabel="share of singular values")
 
 # %%
-# A low energy removes responses; a high energy lets the fit use directions of noise, in
-# which a high-dimensional subject can agree with any other. We plot the mean and
+# A low energy removes responses. A high energy keeps noise, and in high dimensions the
+# noise of any two subjects can be aligned. We plot the mean and
 # standard error of the scores of four studies that differ only in their seed, and the
 # default, which has no energy, as a band.
 
@@ -87,8 +87,8 @@ print([energies[i] for i in curve.argmax(axis=0)])
 # Choose settings with GDMCV
 # --------------------------
 # ``GDMCV`` splits the *aligning* samples again, scores every setting on them, and fits
-# the best one on all of them. It is an aligner like any other and can be evaluated as
-# such. However many settings there are, the voxels are read equally often.
+# the best one on all of them. It is an aligner and can be evaluated like any other.
+# The voxels are read equally often for any number of settings.
 tuned = GDMCV(energies=energies, n_components=5).fit(aligning)
 print("chosen:", tuned.best_params_["energy"], f"({tuned.best_score_:.1%} inside)")
 
@@ -98,7 +98,7 @@ print("chosen:", tuned.best_params_["energy"], f"({tuned.best_score_:.1%} inside
 chosen = scores(GDMCV(energies=energies, n_components=5))
 for name, values in {
     "GDMCV, chosen inside": chosen,
-    "best of the curve, dishonest": curve.max(axis=0),
+    "best of the curve, biased": curve.max(axis=0),
     "default": default,
 }.items():
     print("{:30s} {:.1%} ± {:.1%}".format(name, *mean_and_error(values)))
@@ -107,8 +107,8 @@ for name, values in {
 # Number of components
 # --------------------
 # C categories determine at most C - 1 components. ``n_components="auto"``, the default
-# of ``GDM()``, keeps components in their order as long as they hold up on held-out
-# samples. We plot the fit of each component to the graph; larger is better:
+# of ``GDM()``, keeps components in their order as long as they are significant on
+# held-out samples. We plot the fit of each component to the graph; larger is better:
 gdm = GDM("auto").fit(aligning)
 print("kept", gdm.n_components_, "of at most", len(studies[0].categories) - 1)
 summary = gdm.component_summary()
@@ -122,7 +122,7 @@ summary.round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
 # %%
 # Kernels and K can be searched together with the energy:
 # ``GDMCV(kernels=["linear", ("gaussian", 5000)], n_components=[3, 5])``. On the command
-# line the same is ``brainweave fit STUDY --method gdmcv``.
+# line, use ``brainweave fit STUDY --method gdmcv``.
 wide = GDMCV(
     energies=(0.35, 0.65), n_components=[3, 5], kernels=["linear", ("gaussian", 5000)]
 ).fit(aligning)

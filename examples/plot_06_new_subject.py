@@ -2,8 +2,8 @@
 Adding a new subject
 ====================
 
-New subjects can join a fitted model without a refit. The model does not change, so
-results stay comparable.
+Add new subjects to a fitted model without a refit. The model does not change, so
+results remain comparable.
 """
 
 # %%
@@ -15,8 +15,8 @@ template, newcomer = aligning.subset(study.ids[:-1]), aligning[study.ids[-1]]
 gdm = GDM(4).fit(template)
 
 # %%
-# A new subject only needs the sums of the shared features per category, which the model
-# stores, and not the voxels of the fitted subjects. A model file is therefore enough:
+# Adding a subject requires only the sums of the shared features per category, which the
+# model stores, not the voxels of the fitted subjects. A model file is therefore enough:
 import tempfile
 from pathlib import Path
 
@@ -28,7 +28,7 @@ model = load(path)
 new = model.fit_new_subject(newcomer)
 print(
     f"the model file has {path.stat().st_size / 1e6:.2f} MB;",
-    f"the newcomer lacks {new.n_undetermined} of {new.n_components} features",
+    f"{new.n_undetermined} of {new.n_components} features are undetermined",
 )
 
 # %%
@@ -60,7 +60,7 @@ ax.spines[["top", "right"]].set_visible(False)
 for name, shade in color.items():
     ax.scatter([], [], color=shade, label=name)
 ax.scatter([], [], color="grey", s=6, label="template")
-ax.scatter([], [], color="grey", s=34, marker="s", edgecolors="k", label="newcomer")
+ax.scatter([], [], color="grey", s=34, marker="s", edgecolors="k", label="new subject")
 ax.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
 
 # %%
@@ -69,15 +69,14 @@ from sklearn.svm import NuSVC
 
 train = np.concatenate([s.labels for s in others])
 classifier = NuSVC(nu=0.5, kernel="linear").fit(np.concatenate(rest), train)
-print(
-    f"accuracy on the newcomer: {classifier.score(theirs, test.labels):.0%}, chance 20%"
-)
+accuracy = classifier.score(theirs, test.labels)
+print(f"accuracy on the new subject: {accuracy:.0%}, chance 20%")
 
 # %%
 # How much data does a new subject need?
 # --------------------------------------
-# Each block has nine volumes, so 18 samples per category are two blocks. Each subject
-# is the new one once; thin lines show subjects, the thick line their mean.
+# Each block has nine volumes, so 18 samples per category are two blocks. We leave out
+# each subject in turn; thin lines show subjects, the thick line their mean.
 sizes = (2, 4, 9, 12, 18)
 curves = []
 for id in study.ids:

@@ -5,7 +5,7 @@ Comparing methods
 This example compares methods on two kinds of simulated studies: in one, every subject
 saw a different sequence; in the other, all subjects watched the same film. Each kind is
 simulated with a weak and a strong signal, three times, because a single study is not
-conclusive. No ranking holds for all data, so compare methods on your own.
+conclusive. No ranking holds for all data, so compare methods on your own data.
 """
 
 # %%
@@ -116,22 +116,24 @@ for ax, kind in zip(axes, ("sequences", "film"), strict=True):
     chance = next(r.chance for k, _, _, r in rows if k == kind)
     ax.axvline(100 * chance, color="black", linestyle="--", linewidth=1)
     ax.spines[["top", "right"]].set_visible(False)
-axes[0].set(title="own sequences", xlabel="accuracy, %", yticks=place, xlim=(0, 100))
+axes[0].set(
+    title="different sequences", xlabel="accuracy, %", yticks=place, xlim=(0, 100)
+)
 axes[0].set_yticklabels(mean.index)
 axes[0].invert_yaxis()
 axes[1].set(title="the same film", xlabel="segments found, %")
 axes[1].legend(title="signal", frameon=False, loc="upper right")
 
 # %%
-# With different sequences, GDM and regularised hyperalignment are best and close to
-# each other. With the film, regularised hyperalignment is better than GDM by more than
-# the standard errors. The order may differ on your data.
+# With different sequences, GDM and regularised hyperalignment score highest and close
+# to each other. With the film, regularised hyperalignment scores higher than GDM by
+# more than the standard errors. The order may differ on your data.
 #
 # Seconds for one study, including all folds and the classifier:
 pd.Series({name: round(r.seconds, 2) for name, r in results.items()})
 
 # %%
-# The same comparison from the shell, resumable and with a report::
+# To run the same comparison from the shell, resumable and with a report::
 #
 #     brainweave compare STUDY --method gdm --method srm --method none --match truncate
 #

@@ -1,17 +1,17 @@
 """
-The whole brain, place by place
-===============================
+Whole-brain alignment by parcels and searchlights
+=================================================
 
-One map of a whole brain mixes distant regions. ``Parcelwise`` fits any aligner to every
-parcel of an atlas, ``Searchlight`` to overlapping neighbourhoods, and
-``information_map`` asks at each place: is there information that people share, and does
-alignment help? We do all of it on a cortical surface, fsaverage5.
+A single map of the whole brain mixes distant regions. ``Parcelwise`` fits any aligner
+to every parcel of an atlas, ``Searchlight`` to overlapping neighbourhoods, and
+``information_map`` tests at each place whether subjects share information and whether
+alignment helps. This example uses a cortical surface, fsaverage5.
 """
 
 # %%
-# Eleven people watch a film. Nine tenths of the cortex have nothing to do with it. One
-# region of the left temporal lobe follows it, in everyone, but each person has a
-# topography of her own there.
+# We simulate eleven subjects who watch a film. One region of the left temporal lobe
+# responds to it in all subjects, with a different topography in each subject. The rest
+# of the cortex contains noise.
 import numpy as np
 
 from brainweave import GDM, Hyperalignment, Parcelwise, Searchlight, Study, Subject
@@ -36,10 +36,10 @@ study
 # %%
 # Parcels
 # -------
-# Parcels may come from an atlas: a NIfTI file, a ``dlabel`` file, GIfTI labels or
-# FreeSurfer annotations of both hemispheres, what nilearn's fetchers and its
-# ``Parcellations`` give, or a name such as ``"schaefer-400"``. Here we cut each
-# hemisphere into 42 patches, those nearest to the vertices of a coarse icosahedron.
+# Parcels can be an atlas: a NIfTI file, a ``dlabel`` file, GIfTI labels or
+# FreeSurfer annotations of both hemispheres, an atlas fetched by nilearn, its fitted
+# ``Parcellations``, or a name such as ``"schaefer-400"``. Here we divide each
+# hemisphere into 42 patches around the vertices of a coarse icosahedron.
 from scipy.spatial import cKDTree
 
 sphere = named_mesh("fsaverage5", "L", "sphere").coordinates
@@ -47,19 +47,19 @@ patch = 1 + cKDTree(sphere[:42]).query(sphere)[1]
 parcels = np.concatenate([patch, 42 + patch])
 
 # %%
-# At each parcel, half of the film aligns and the other half is scored: segments of a
-# person who was left out are matched with those of the others. ``leave_out=4`` fits
-# three models in place of eleven.
+# In each parcel, we align on one half of the film and score the other half: segments of
+# left-out subjects are matched with those of the others. ``leave_out=4`` fits
+# three models instead of eleven.
 aligner = GDM(4, graph="time", place=None, shrinkage=0.5)
 found = information_map(Parcelwise(aligner, parcels), study, leave_out=4)
 print(found)
 found.to_frame().sort_values("p").head(4).round(3)
 
 # %%
-# p-values flip the signs of people's scores, and are corrected for the number of
-# parcels, by the false discovery rate (``p_fdr``) and by the maximum statistic
-# (``p_max``). With n people no p is below :math:`2^{-n}`: with 84 places ten people
-# would be too few. Without alignment the same voxels match hardly more than by chance:
+# p-values are computed by flipping the signs of the subjects' scores, and corrected for
+# the number of parcels by the false discovery rate (``p_fdr``) and by the maximum
+# statistic (``p_max``). With n subjects no p-value is below :math:`2^{-n}`, so ten
+# subjects are too few for 84 places. Without alignment, matching is close to chance:
 truly = sorted({int(parcels[v]) for v in region})
 table = found.to_frame().set_index("place")
 places = table.index[table["p_fdr"] < 0.05].tolist()
@@ -67,9 +67,9 @@ print("patches found:", places, "- patches of the region:", truly)
 print(f"gain by alignment in the first: {table['difference'][places[0]]:.2f}")
 
 # %%
-# On the brain, with one colour scale: what was found, and the same without alignment.
-# ``found.save("maps")`` writes images and a table; ``brainweave map`` does it all for
-# a study folder, and adds a report.
+# Plot the significant parcels, and the scores without alignment on the same colour
+# scale. ``found.save("maps")`` writes images and a table. ``brainweave map`` runs these
+# steps for a study folder and adds a report.
 limit = float(np.nanmax(found.voxel_values("excess")))
 found.plot("excess", limit=limit)
 
@@ -79,24 +79,24 @@ found.plot("baseline_excess", limit=limit)
 # %%
 # Searchlights
 # ------------
-# Neighbourhoods are vertices within a distance *along* the mesh. ``spacing`` takes
-# centres that are so far apart: half the radius is as good as all vertices, and many
-# times as fast. The maps of overlapping neighbourhoods are averaged into one map per
-# person, into the vertices of a reference person.
+# Neighbourhoods contain the vertices within a distance *along* the mesh. ``spacing`` is
+# the distance between centres: half the radius works as well as all vertices and is
+# many times faster. The maps of overlapping neighbourhoods are averaged into one map
+# per subject, into the vertices of a reference subject.
 light = Searchlight(Hyperalignment(), radius=16, spacing=16, keep_local=False)
 first, second = study.split_halves()
 model = light.fit(first)
 print(model.n_searchlights_, "neighbourhoods;", model.maps_[1])
 
 # %%
-# After alignment the responses of two people agree in the region, vertex by vertex, in
-# the half of the film that did not align.
+# After alignment, the responses of two subjects agree vertex by vertex in the region,
+# in the held-out half of the film.
 a, b = model.transform(second)[:2]
 x, y = second[0].data(), second[1].data()
 
 
 def agreement(u, v):
-    """Correlate each vertex of two people over time."""
+    """Correlate each vertex of two subjects over time."""
     u, v = ((w - w.mean(0)) / w.std(0) for w in (u, v))
     return (u * v).mean(axis=0)
 
@@ -105,11 +105,11 @@ before, after = agreement(x, y), agreement(a, b)
 print(f"in the region: {before[region].mean():.2f} before, {after[region].mean():.2f}")
 
 # %%
-# Where did alignment work?
-# -------------------------
-# :func:`~brainweave.alignment_check` tests each piece on aligning samples that were
-# held out, and corrects for the number of pieces. ``piece_image`` puts any column of
-# its table on the brain.
+# Test the alignment of each piece
+# --------------------------------
+# :func:`~brainweave.alignment_check` tests each piece on held-out aligning samples and
+# corrects for the number of pieces. ``piece_image`` shows any column of its table on
+# the brain.
 whole = Parcelwise(aligner, parcels).fit(study)
 check = alignment_check(whole, study)
 print(check)

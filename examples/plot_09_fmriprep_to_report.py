@@ -32,7 +32,7 @@ for path in sorted((work / "bids").rglob("*"))[:14]:
     print(path.relative_to(work))
 
 # %%
-# In a shell, type the commands shown after each ``$``; here a helper runs them.
+# In a shell, type the commands shown after each ``$``; here a function runs them.
 from brainweave.cli import main
 
 
@@ -58,7 +58,7 @@ shell("brainweave convert bids study --task objects")
 # %%
 # 2. Inspect the study
 # --------------------
-# The study records its preprocessing. The warning at the end matters: confounds are
+# The study records its preprocessing. Note the warning at the end: confounds are
 # correlated with slow blocks (:doc:`/faq`).
 shell("brainweave info study")
 
@@ -66,9 +66,9 @@ shell("brainweave info study")
 # 3. Compare methods
 # ------------------
 # ``--match truncate`` makes the samples of all subjects correspond, which SRM needs. In
-# this study SRM is better; with ``random_state=1`` GDM is: four subjects are not
-# conclusive. Report all rows, not only the best one. A method that was chosen by its
-# score must be scored on another study.
+# this study SRM scores higher; with ``random_state=1`` GDM does: four subjects are not
+# conclusive. Report all rows, not only the best one. Score a method that was chosen by
+# its score on another study.
 shell(
     "brainweave compare study -o comparison --method gdm --method srm --match truncate "
     "--protocol both --n-components 3 --no-report"

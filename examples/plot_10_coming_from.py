@@ -2,9 +2,9 @@
 Coming from BrainIAK, hyperalignment or fmralign
 ================================================
 
-This page translates code of other packages to brainweave and notes differences in
-*results*. Our code is run when this site is built; ``make peers`` runs that of the
-other packages.
+This example shows the brainweave equivalent of code for other packages and notes where
+*results* differ. Building this site runs the brainweave code; ``make peers`` runs the
+code of the other packages.
 """
 
 # %%
@@ -55,7 +55,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 # From the same start, the iterates agree to 1.4e-10 (see :doc:`/results`). By default,
 # brainweave iterates until convergence instead of ten times, and float32 stays float32.
-# New subjects join with all time points; those who lack some can join a ``GDM``.
+# New subjects need all time points; use ``GDM`` for subjects who miss some.
 #
 # hyperalignment (the Python package): Procrustes
 # ------------------------------------------------
@@ -68,7 +68,7 @@ ax.spines[["top", "right"]].set_visible(False)
 #     template = compute_procrustes_template(np.array(data), zscore_common=False)
 #     aligned = [x @ procrustes(x, template) for x in data]
 #
-# In brainweave, with all three levels of the publication:
+# In brainweave, with all three levels of the published method:
 model = Hyperalignment(n_components=10).fit(data)
 aligned = model.transform(data)
 np.round(np.corrcoef(aligned[0][:, 0], aligned[1][:, 0])[0, 1], 2)
@@ -101,7 +101,7 @@ predicted.shape
 # ----------------
 #
 # - ``GDM(graph="labels")``: different sequences, missing runs, unlabelled samples.
-# - ``alignment_check(model)``: test an alignment on samples that took no part in it.
+# - ``alignment_check(model)``: test an alignment on held-out samples.
 # - ``between_subject_classification(model, study)``: one evaluation for all methods.
 # - ``save`` and ``load`` for every method, without pickle.
 # - ``inverse_transform`` and ``predict_subject`` for every linear method.

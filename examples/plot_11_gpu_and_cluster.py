@@ -44,7 +44,7 @@ print(f"second fit from bases: {perf_counter() - start:.3f} s")
 # %%
 # One job per subject
 # -------------------
-# Bases can be saved to files. A file holds the samples of one subject, their inner
+# Bases can be saved to files. A file contains the samples of one subject, their inner
 # products, eigenvectors and labels. The BIDS App works this way (``brainweave run BIDS
 # OUT participant``, then ``group``).
 for subject in study:  # each on any node of the cluster

@@ -1,15 +1,15 @@
 """
-When brains are registered
-==========================
+Alignment of registered brains
+==============================
 
-Anatomical registration puts every voxel at roughly the same place in everybody. GDM
-learns how far that holds: a map that all subjects share over places, and each subject's
-deviation from it. If places do not correspond, it uses none.
+After anatomical registration, voxels roughly correspond between subjects. GDM uses
+this: it learns a map over places that all subjects share, and each subject's deviation
+from it. It ignores places if they do not correspond.
 """
 
 # %%
-# Eight subjects watch the same film. Their functional maps are displaced by 4 mm, which
-# is what registration typically leaves.
+# Eight subjects watch the same film. Their functional maps are displaced by 4 mm, a
+# typical error of registration.
 from brainweave import GDM, NoAlignment, score_alignment, simulate_brains
 
 brains = simulate_brains(
@@ -19,7 +19,7 @@ gdm = GDM(10, graph="time").fit(brains)
 print(gdm.place_)
 
 # %%
-# Score it on the half of the film that did not align: how often is a segment of a
+# Score it on the held-out half of the film: how often is a segment of a
 # left-out subject found in the average of the others?
 methods = {
     "no alignment": NoAlignment(),
@@ -46,8 +46,8 @@ axes.invert_yaxis()
 plt.show()
 
 # %%
-# **No aligning data at all.** The shared map is a map for anyone in that space. Samples
-# are standardised by their own mean and deviation.
+# **Subjects without aligning data.** The shared map applies to any subject in that
+# space. Samples are standardised by their own mean and deviation.
 others = simulate_brains(
     8, n_samples=160, signal=0.25, misregistration_mm=4.0, random_state=0
 )
@@ -57,9 +57,9 @@ features = template.shared_map_.transform(newcomer)
 print(features.shape)
 
 # %%
-# ``template.fit_new_subject(newcomer)`` starts from the shared map and adds what can be
-# learned from the newcomer's own aligning samples; without any, it is the shared map.
-# On the brain, it is one picture for everyone in that space:
+# ``template.fit_new_subject(newcomer)`` starts from the shared map and adds a deviation
+# learned from the new subject's aligning samples; without any, it returns the shared
+# map. Plot the shared map on the brain:
 from nilearn.plotting import plot_glass_brain
 
 image = template.shared_map_.to_image(0, like=newcomer)
@@ -67,8 +67,8 @@ plot_glass_brain(image, plot_abs=False, threshold=0, cmap="RdBu_r", colorbar=Tru
 plt.show()
 
 # %%
-# **Nothing in common but places.** Two groups who saw different films are tied by
-# places, and a warning points out that nothing else ties them.
+# **Groups without common stimuli.** Places link two groups who saw different films. A
+# warning points out that nothing else links them.
 import warnings
 
 films = [["a"]] * 4 + [["b"]] * 4
@@ -81,8 +81,8 @@ print(caught[0].message)
 # %%
 # A real story
 # ------------
-# 36 people heard the story Pieman; its data, 100 factors per person that lie at the
-# same places for all, are public (``weights.mat`` of `timecorr
+# 36 subjects heard the story Pieman. The data, 100 factors per subject at places that
+# are the same for all, are public (``weights.mat`` of `timecorr
 # <https://github.com/ContextLab/timecorr>`_). If ``$BRAINWEAVE_DATA`` is a folder with
 # ``pieman_htfa/weights.mat``, the same three methods are scored on it.
 import os
@@ -100,9 +100,9 @@ else:
     print(f"{file} does not exist, so Pieman is left out.")
 
 # %%
-# With 150 aligning volumes, a map that knows nothing of places is worse than none; with
-# places, GDM is better than both. :doc:`/results` has this study with all methods.
+# With 150 aligning volumes, GDM without places scores lower than no alignment; with
+# places, it scores higher than both. :doc:`/results` shows this study with all methods.
 #
-# Places are used only if they help clearly on held-out aligning samples, so voxels that
-# were selected or ordered in each subject lose nothing. ``place=None`` never uses them,
-# and ``place=labels`` takes parcels of your own. See :doc:`/gdm` for the derivation.
+# Places are used only if they clearly help on held-out aligning samples, so they do no
+# harm if voxels were selected or ordered in each subject. Set ``place=None`` to ignore
+# places, and ``place=labels`` to use your own parcels. :doc:`/gdm` has the derivation.

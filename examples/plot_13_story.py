@@ -2,19 +2,19 @@
 A story, from a file to a report
 ================================
 
-People listen to the same story. There are no categories: the time line says which
-samples belong together. This example reads such a study, aligns it, compares methods on
-the half of the story that did not align, and writes a report.
+Subjects listen to the same story. There are no categories: samples are matched by
+their time in the story. This example reads such a study, aligns it, compares methods on
+the held-out half of the story, and writes a report.
 """
 
 # %%
 # Read the story
 # --------------
-# *Pieman* is a story of seven minutes that 36 people heard (Simony et al., 2016). The
-# data are the activities of 100 regions of the brain every 1.5 seconds, published under
-# the MIT licence at https://github.com/ContextLab/timecorr. If the environment variable
-# ``BRAINWEAVE_DATA`` names a folder with ``pieman_htfa/weights.mat``, it is read.
-# Otherwise twelve people are simulated, whose voxels do not correspond.
+# *Pieman* is a story of seven minutes that 36 subjects heard (Simony et al., 2016). The
+# data are the activities of 100 brain regions every 1.5 seconds, published under
+# the MIT licence at https://github.com/ContextLab/timecorr. To use them, set the
+# environment variable ``BRAINWEAVE_DATA`` to a folder with ``pieman_htfa/weights.mat``.
+# Otherwise we simulate twelve subjects, whose voxels do not correspond.
 import os
 import tempfile
 from pathlib import Path
@@ -30,11 +30,11 @@ else:
     people = simulate_study(
         n_subjects=12, n_voxels=100, n_runs=1, repetitions=5, signal=2, design="movie"
     ).subjects
-print("read from the file" if file.is_file() else "simulated", len(people), "people")
+print("read from the file" if file.is_file() else "simulated", len(people), "subjects")
 
 # %%
-# Every sample gets its moment of the story, ``"Pieman@12.00"``, as stimulus id. Samples
-# with equal ids belong together, whoever has them.
+# The stimulus id of a sample is its time in the story, ``"Pieman@12.00"``. Samples
+# with equal ids belong together.
 story = Study(
     [
         Subject(
@@ -49,10 +49,10 @@ story = Study(
 story.summary()[["samples", "voxels", "stimuli"]]
 
 # %%
-# Align, and ask whether it worked
-# --------------------------------
-# ``graph="time"`` joins samples of the same moment. ``place_`` tells whether a part of
-# the maps is the same for all people, which helps if regions correspond, as in Pieman.
+# Align and test the alignment
+# ----------------------------
+# ``graph="time"`` connects samples with equal ids. ``place_`` reports whether a part of
+# the maps is shared by all subjects, which helps if regions correspond, as in Pieman.
 from brainweave import GDM, alignment_check
 
 gdm = GDM(30, graph="time").fit(story)
@@ -60,9 +60,9 @@ check = alignment_check(gdm, story)
 print(check, gdm.place_, sep="\n")
 
 # %%
-# The features of the check are of samples that did not align: each half of the story is
-# mapped by a model of the other half. Thin lines are people, the thick line is their
-# mean. Where people agree, thin lines follow the thick one.
+# The check returns features of held-out samples: each half of the story is mapped by a
+# model fitted on the other half. Thin lines are subjects, the thick line is their
+# mean. Where subjects agree, thin lines follow the thick one.
 from brainweave.plotting import plot_time_courses
 
 plot_time_courses(check.features, story, components=range(3))
@@ -70,9 +70,9 @@ plot_time_courses(check.features, story, components=range(3))
 # %%
 # Compare methods
 # ---------------
-# Half of the story aligns; in the other half every segment of nine samples of a person
-# who was left out is looked for in the average of the others. A quarter of the people
-# is left out at a time.
+# We align on one half of the story. In the other half, each segment of nine samples of
+# a left-out subject is matched with the average of the others. A quarter of the
+# subjects is left out at a time.
 from brainweave import SRM, NoAlignment, RegularizedHyperalignment, compare_methods
 
 methods = {
@@ -90,8 +90,8 @@ from brainweave.plotting import plot_accuracy
 plot_accuracy(found.results)
 
 # %%
-# Where in the story are people alike? :func:`~brainweave.inter_subject_correlation` in
-# windows of 30 samples, 45 seconds.
+# To find where in the story subjects agree, compute
+# :func:`~brainweave.inter_subject_correlation` in windows of 30 samples, 45 seconds.
 import matplotlib.pyplot as plt
 
 from brainweave import inter_subject_correlation
@@ -106,8 +106,8 @@ ax.legend([f"feature {k}" for k in range(3)], frameon=False)
 # %%
 # Write the report
 # ----------------
-# One file: who heard what, scores, shared time courses, where people are alike, and a
-# methods paragraph.
+# The report is one file. It shows who heard what, the scores, the shared time courses,
+# where in the story subjects agree, and a methods paragraph.
 from brainweave.report import write_report
 
 path = write_report(
@@ -120,7 +120,7 @@ path = write_report(
 print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 # %%
-# The same from the shell, if ``story.save("story")`` wrote the study::
+# From the shell, after saving the study with ``story.save("story")``::
 #
 #     brainweave compare story -o results --method gdm,srm,none --param leave_out=9 \
 #         --n-components 30

@@ -1,17 +1,17 @@
 """
-A film that people saw in part
-==============================
+A film with missing parts
+=========================
 
-Six people watched a film in the scanner; three of them missed parts. Methods that need
-equal rows align with what all saw, GDM with what each person saw. The first half of
-this page uses the command line and files, the second half Python and arrays.
+Six subjects watched a film in the scanner; three of them missed parts. Time-locked
+methods align on the parts that all subjects saw, GDM on all samples. The first half of
+this example uses the command line and files, the second half Python and arrays.
 """
 
 # %%
 # A BIDS dataset without events
 # -----------------------------
-# A film has no events: all saw the same. We simulate such a dataset; volumes that were
-# missed have a framewise displacement above 0.5 mm, as after large movements. Replace
+# We simulate a dataset of a film, which has no events. Missed
+# volumes have a framewise displacement above 0.5 mm, as after large movements. Replace
 # this step with your own data.
 import shlex
 import tempfile
@@ -33,7 +33,7 @@ simulated = simulate_study(
 simulated.to_bids(work / "bids", task="film", events=False)
 
 # %%
-# In a shell, type the commands shown after each ``$``; here a helper runs them.
+# In a shell, type the commands shown after each ``$``; here a function runs them.
 from brainweave.cli import main
 
 
@@ -50,9 +50,9 @@ def shell(command):
 
 
 # %%
-# ``--films runs`` says that each run is a film, which begins with the run; a table can
-# name other films and times. Volumes that moved are left out by ``scrub``; voxels are
-# standardised within each run, or the first shared feature may be the difference
+# With ``--films runs`` each run is a film that starts with the run; pass a table for
+# other films and times. ``scrub`` removes volumes with motion. ``standardize`` z-scores
+# voxels within each run; otherwise the first shared feature may be the difference
 # between runs.
 shell(
     "brainweave convert bids film --task film --films runs --param scrub=0.5 "
@@ -63,9 +63,9 @@ shell("brainweave info film")
 # %%
 # Compare methods
 # ---------------
-# The study has stimulus ids and no categories, so segments of the film are matched:
-# ``--measure isc`` or ``reconstruction`` score other things. The column ``aligned_on``
-# tells how many samples each method could align with.
+# The study has stimulus ids and no categories, so segments of the film are matched.
+# Choose another measure with ``--measure isc`` or ``reconstruction``. The column
+# ``aligned_on`` lists the number of aligning samples of each method.
 shell(
     "brainweave compare film -o results --method gdm,srm,none --n-components 8 "
     "--protocol held-out"
@@ -74,8 +74,8 @@ shell(
 # %%
 # Align and write the report
 # --------------------------
-# The report shows who saw what, the scores, the shared time courses with each person
-# around them, and where in the film people are alike.
+# The report shows who saw what, the scores, the shared time courses of all subjects,
+# and where in the film subjects agree.
 shell("brainweave fit film --n-components 8")
 shell(
     "brainweave report film.html --study film --model model.safetensors "
@@ -90,7 +90,7 @@ shell(
 #
 # The same in Python
 # ------------------
-# Arrays bring the ids of their samples: whole numbers, seconds, or texts such as
+# Pass arrays with the ids of their samples: integers, seconds, or strings such as
 # ``"film@12.50"``.
 from brainweave import (
     GDM,
@@ -123,8 +123,8 @@ from brainweave.plotting import plot_accuracy
 plot_accuracy(found.results)
 
 # %%
-# Time courses of people who missed parts have gaps, and the mean is over those who saw
-# the moment. The features shown are of samples that did not align.
+# Time courses of subjects who missed parts have gaps; the mean at each time is over the
+# subjects who saw it. The figure shows features of held-out samples.
 from brainweave import alignment_check
 from brainweave.plotting import plot_time_courses
 
@@ -132,5 +132,5 @@ gdm = GDM(8, graph="time").fit(film)
 plot_time_courses(alignment_check(gdm, film).features, film, components=range(4))
 
 # %%
-# How many samples stood behind each number is in the result, by half and subject.
+# The result lists the number of samples behind each score, by half and subject.
 found.results["GDM"].to_frame()[["half", "subject", "matching", "samples"]]

@@ -1,10 +1,10 @@
-"""The checks that all aligners pass."""
+"""Run the checks that all aligners must pass."""
 
 from brainweave_mean_template import MeanTemplate
 
 from brainweave.testing import check_aligner
 
 
-def test_it_passes_what_all_aligners_pass() -> None:
-    """Fit, map, join, pickle: one case of each."""
+def test_mean_template_passes_all_checks() -> None:
+    """Fit, transform, add a subject and pickle."""
     check_aligner(MeanTemplate())

@@ -29,8 +29,8 @@ def draw() -> dict[str, Figure]:
         gdm = GDM(n_components=4).fit(aligning)
     shared = gdm.transform(other)  # samples that the fit did not see
     clouds = {
-        "voxels: every brain has axes of its own": _voxel_axes(other),
-        "shared space: categories meet": [features[:, :2] for features in shared],
+        "voxel space: axes differ between subjects": _voxel_axes(other),
+        "shared space: categories correspond": [features[:, :2] for features in shared],
     }
     wide = Figure(figsize=(11, 3.5), layout="constrained")
     _fill(wide, wide.subplots(1, 3, width_ratios=(1.25, 1, 1)), study, other, clouds)
@@ -70,7 +70,7 @@ def _draw_sequences(ax, study, color) -> None:
     ax.set_yticks(range(len(study)), [f"sub-{id}" for id in study.ids])
     ax.invert_yaxis()
     ax.set_xlabel("samples")
-    ax.set_title("every subject sees a sequence of its own", fontsize=11)
+    ax.set_title("each subject has a different sequence", fontsize=11)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(left=False)
 

@@ -1,4 +1,4 @@
-"""A template for aligners of your own: least squares onto the mean of the subjects."""
+"""Template for a new aligner: least squares onto the mean of the subjects."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class MeanTemplate(TimeLocked):
 
     def _solve(self, bases, y):
         mean = sum(basis.gram for basis in bases) / len(bases)  # samples x samples
-        self._wanted_components(bases)  # refuses more than the samples allow
+        self._wanted_components(bases)  # raises an error if too many
         values, vectors = np.linalg.eigh(mean)
         leading = slice(-1, -self.n_components - 1, -1)
         self.shared_response_ = vectors[:, leading] * np.sqrt(values[leading])
