@@ -194,14 +194,19 @@ class _Half:
         # those who share all groups count 1
         self.n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
+        # whether the groups are of those that aligned, as categories are
+        known = fold.template[self.counts.sum(axis=0) > 0]
+        self.aligned = bool(np.isfinite(known).all())
 
     def keep_own(self) -> None:
         """Take out of each feature what those before it of the same subject have.
 
-        The mean that is taken out for time points holds the noise of every subject.
-        What features of one subject have in common sums to about zero over subjects, so
-        without it late components would seem to agree.
+        For time points alone: the mean that is taken out there holds the noise of every
+        subject. What features of one subject have in common sums to about zero over
+        subjects, so without it late components would seem to agree.
         """
+        if self.aligned:
+            return
         for i, features in enumerate(self.cosines):
             Q, R = np.linalg.qr(features)
             sizes = np.diagonal(R)
@@ -255,7 +260,7 @@ class _Half:
         """Take what is shared in component k out of those behind it."""
         rows, _, codes, stretches, n_groups, template = self.fold
         means, counts = template[:, k], self.counts.sum(axis=0)
-        if not np.isfinite(template[counts > 0]).all():
+        if not self.aligned:
             each = zip(self.cosines, codes, stretches, strict=True)
             sums: Any = 0.0
             for cosines, own, runs in each:
