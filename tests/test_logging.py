@@ -4,7 +4,6 @@ import logging
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import brainweave as bw
@@ -31,13 +30,6 @@ bw.GDM(1).fit(X, [np.arange(20) % 2] * 2)
     assert (done.stdout, done.stderr) == (b"", b"")
     handlers = logging.getLogger("brainweave").handlers
     assert [type(h) for h in handlers] == [logging.NullHandler]
-
-
-def test_a_fit_tells_its_route(rng, caplog):
-    X = [rng.normal(size=(20, 9)) for _ in range(2)]
-    with caplog.at_level("DEBUG", logger="brainweave"):
-        bw.PaperGDM(1, energy=0.9).fit(X, [np.arange(20) % 2] * 2)
-    assert any(text.startswith("closed route for 1 comp") for text in caplog.messages)
 
 
 def test_a_grid_tells_what_it_uses_again(study, tmp_path, caplog):

@@ -330,7 +330,7 @@ def test_alpha_by_itself_falls_back_where_nothing_repeats():
     bare = RegularizedHyperalignment(3, alpha="auto", energy=0.9).fit(X)
     assert bare.alpha_by_ == "ledoit-wolf"
     grams = [SubjectBasis(x).gram for x in X]
-    ridge = covariance_strength(grams, [80] * 3, "ledoit-wolf") * 80
+    ridge = covariance_strength(grams, [80] * 3) * 80
     assert_allclose(bare.alpha_, ridge / (1 + ridge))
 
 

@@ -262,8 +262,8 @@ def test_refuses_what_it_cannot_use_and_says_what_to_do():
 @pytest.mark.parametrize(
     ("params", "error", "text"),
     [
-        ({"alpha": 0}, InputError, "between 0 and 1, got 0"),
-        ({"alpha": 1.0}, InputError, "between 0 and 1, got 1"),
+        ({"alpha": 0}, InputError, "must be in \\(0, 1\\), got 0"),
+        ({"alpha": 1.0}, InputError, "must be in \\(0, 1\\), got 1"),
         ({"gamma": 0}, InputError, "gamma of SemiSupervisedSRM must be > 0"),
         ({"gamma": "1"}, TypeError, "gamma of SemiSupervisedSRM must be a number"),
         ({"n_components": 64}, InputError, "n_components=64 is more than the"),

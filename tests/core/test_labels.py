@@ -78,7 +78,7 @@ def test_labels_are_one_dimensional(shape):
 
 def test_labels_that_arrays_cannot_hold_are_refused():
     large = np.array([2**63, 2**63 + 1], dtype=np.uint64)
-    with pytest.raises(InputError, match=r"9223372036854775808.* Turn them into str"):
+    with pytest.raises(InputError, match="got 9223372036854775808"):
         Subject("01", np.zeros((2, 2)), labels=large)
     assert label_graph([large, large]).groups[0].names == (2**63, 2**63 + 1)
     small = np.array([1, 2], dtype=np.uint64)

@@ -75,9 +75,14 @@ def test_a_film_reads_back_the_same_by_a_table_of_its_events(tmp_path):
     study = simulate_study(**SMALL, design="movie")
     folder = study.to_bids(tmp_path / "out", raw=False)
     rows = []
-    for id, runs in zip(study.ids, study.truth.events, strict=True):
-        for run, events in runs.items():
-            known = {"run": run, "film": events.stimulus, "duration": events.duration}
+    for i, id in enumerate(study.ids):
+        for run in study.simulation.runs(i):
+            events = run.events
+            known = {
+                "run": run.number,
+                "film": events.stimulus,
+                "duration": events.duration,
+            }
             rows.append(
                 pd.DataFrame(known | {"onset": events.onset + 5, "subject": id})
             )
