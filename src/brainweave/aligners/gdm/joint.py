@@ -65,6 +65,7 @@ class JointRidge:
         # of the columns U that were given last, shared with copies of other ridges:
         # U, the sum of P_i over subjects, all Q_i, the sum of R_i, and, of dense U, all
         self._known: list[Any] = []
+        self._crossed: list[Any] = []  # U, and the sum of the transposes of R_i
 
     @property
     def places(self) -> list[Matrix] | None:
@@ -115,24 +116,29 @@ class JointRidge:
 
     def regress(self, targets: Sequence[Any]) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
-        left, known, shared = self._by_places(targets)
+        left, known, shared = targets, [0.0] * len(targets), None
+        if self.places is not None:
+            shared = self._shared_map(np.sum(self._sums(targets), axis=0))
+            known = [Z @ shared for Z in self.places]
+            left = list(map(np.subtract, targets, known))
         found = self.over_subjects(lambda s, T: s.regress(T), self.smoothers, left)
-        mixings, features = map(list, zip(*found, strict=True))
-        return Regression(mixings, list(map(np.add, features, known)), shared)
+        maps, features = map(list, zip(*found, strict=True))
+        return Regression(maps, list(map(np.add, features, known)), shared)
 
-    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
-        """Return the features of the regressions on targets."""
-        left, known, _ = self._by_places(targets)
-        smooth = self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, left)
-        return list(map(np.add, smooth, known))
-
-    def _by_places(self, targets: Sequence[Any]) -> tuple[Sequence[Any], Any, Any]:
-        """Return what the shared map leaves of targets, its features, and the map."""
+    def multiply(self, U: Sequence[Any], x: Matrix) -> Matrix:
+        """Return ``U^T S U x`` of the joint smoother; nothing is as large as U^T U."""
+        alone = self.over_subjects(
+            lambda s, u: u.T @ s.smooth(u @ x), self.smoothers, U
+        )
         if self.places is None:
-            return targets, [0.0] * len(targets), None
-        shared = self._shared_map(np.sum(self._sums(targets), axis=0))
-        known = [Z @ shared for Z in self.places]
-        return list(map(np.subtract, targets, known)), known, shared
+            return np.asarray(sum(alone))
+        if not self._crossed or self._crossed[0] is not U:
+            left = self.over_subjects(
+                lambda s, Z, u: u.T @ s.residual(Z), self.smoothers, self.places, U
+            )
+            self._crossed[:] = [U, np.asarray(sum(left))]
+        R = self._crossed[1]
+        return np.asarray(sum(alone) + R @ self._shared_map(R.T @ x))
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother S, for columns U_i of each subject.

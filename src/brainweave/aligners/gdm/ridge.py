@@ -87,7 +87,7 @@ class LeadingGroups:
         if not exact and size > 2 * N_DIRECTIONS and (self.signs > 0).all():
             T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
             for _ in range(N_PRODUCTS):
-                T = np.linalg.qr(_times_P(joint, self.U, T))[0]
+                T = np.linalg.qr(joint.multiply(self.U, T))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
 
     def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
@@ -138,7 +138,7 @@ def _operator(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any
     size = signs.size
 
     def minus_P(x: Matrix) -> Matrix:
-        return -_times_P(joint, U, x.reshape(size, -1)).reshape(x.shape)
+        return -joint.multiply(U, x.reshape(size, -1)).reshape(x.shape)
 
     values, q = smallest_of_operator(minus_P, size, min(k, size))
     mixed = _divide(q, np.sqrt(np.maximum(-values, 0)))
@@ -155,11 +155,6 @@ def _matrix(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]
 
 
 ROUTES = {"closed": _closed, "operator": _operator, "matrix": _matrix}
-
-
-def _times_P(joint: JointRidge, U: list[Any], x: Matrix) -> Matrix:
-    smooth = joint.smooth([u @ x for u in U])
-    return np.asarray(sum(u.T @ f for u, f in zip(U, smooth, strict=True)))
 
 
 def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:

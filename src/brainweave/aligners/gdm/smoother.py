@@ -161,15 +161,12 @@ class GramSmoother(Smoother):
         return _centred_square(U) - self.strength * (half.T @ half)
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        k, square = U.shape[1], _centred_square(U)
-        if k + Z.shape[1] < self.n_samples:
-            both = _solve_lower(self._factor[0].T, np.hstack([_centred(U), Z]))
-            left = self.strength * (both.T @ both)
-            return square - left[:k, :k], left[k:, k:], left[k:, :k]
-        T = self._inverse_factor()
-        half, of_U = T @ Z, self._half(T, U)
-        Q, R = self.strength * (half.T @ half), self.strength * (half.T @ of_U)
-        return square - self.strength * (of_U.T @ of_U), Q, R
+        k = U.shape[1]
+        if k + Z.shape[1] >= self.n_samples:
+            return super().forms(U, Z)
+        both = _solve_lower(self._factor[0].T, np.hstack([_centred(U), Z]))
+        left = self.strength * (both.T @ both)
+        return _centred_square(U) - left[:k, :k], left[k:, k:], left[k:, :k]
 
     def subset(self, rows: Codes) -> Smoother:
         gram = self._gram
