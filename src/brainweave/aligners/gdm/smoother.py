@@ -78,7 +78,7 @@ class Smoother(ABC):
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "root"):
+        for derived in ("_factor", "_kept_factor", "root"):
             other.__dict__.pop(derived, None)
         return other
 
@@ -286,12 +286,13 @@ class NarrowSmoother(Smoother):
 class DeviceSmoother(Smoother):
     """The smoother of a Gram matrix that lies on a device; small things come back."""
 
+    _kept_factor: Any = None
+
     def __init__(
         self, device: Device, gram: Any, strength: float = 1.0, *, name: str = "X"
     ) -> None:
         super().__init__(strength, name)
         self.device, self._device_gram, self.n_samples = device, gram, len(gram)
-        self._kept_factor: Any = None
 
     @property
     def gram(self) -> Matrix:
@@ -307,10 +308,6 @@ class DeviceSmoother(Smoother):
             there = self.device.put(rows)
             gram = _center(gram[there][:, there])
         return DeviceSmoother(self.device, gram, self.strength, name=self.name)
-
-    def at(self, rho: float) -> Smoother:
-        strength = rho * self.mean_eigenvalue
-        return DeviceSmoother(self.device, self._device_gram, strength, name=self.name)
 
     @property
     def _factor(self) -> Any:
