@@ -127,7 +127,7 @@ def test_many_groups_are_compared_in_the_span_of_what_is_shared_most(rng, place)
         mu, targets, mixed = leading.targets(joint, 4)
         found = solve_shrinkage(joint, graph, 4)
         assert_allclose(mu, found.eigenvalues[:4], rtol=1e-4)
-        ours = np.concatenate(joint.smooth(targets))
+        ours = np.concatenate(joint.regress(targets).features)
         theirs = np.concatenate(found.features)
         angles = np.linalg.svd(np.linalg.qr(ours)[0].T @ np.linalg.qr(theirs)[0])[1]
         assert angles.min() > 0.9999

@@ -404,7 +404,10 @@ class SubjectBasis(VoxelPass):
         if matrix is None:
             if self._narrow is not None:
                 return self._narrow
-            return np.hstack([z.astype(np.float64) for _, z in self.chunks()])
+            whole = np.empty((self.n_samples, self.n_voxels))
+            for columns, z in self.chunks():
+                whole[:, columns] = z
+            return whole
         if self._narrow is not None:
             return np.asarray(self._narrow @ matrix)
         found = np.zeros((self.n_samples, matrix.shape[1]))

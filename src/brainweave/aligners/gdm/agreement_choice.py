@@ -53,7 +53,7 @@ MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are used, the leading ones
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
-CLEARLY_MORE = 1.04  # and the least ratio of both; from half of that on, it is exact
+CLEARLY_MORE = 1.04  # and the least ratio of both
 
 
 class Choice(NamedTuple):
@@ -96,7 +96,7 @@ def choose_by_agreement(
         halves = _Halves(
             [smoothers[i] for i in chosen],
             None if places is None else [places[i] for i in chosen],
-            _of_subjects(graph, chosen),
+            _part(graph, {i: np.arange(graph.lengths[i]) for i in chosen}),
             k=k,
             runs=None if runs is None else [runs[i] for i in chosen],
             per_subject=per_subject,
@@ -125,9 +125,6 @@ def choose_by_agreement(
     except BrainweaveError:
         return None
     met = rho, ridges[at[0]], PLACE_RIDGES[at[1]]
-    if np.nanmean(with_places) > (1 + CLEARLY_MORE) / 2 * np.nanmean(without):
-        without = halves.judge(rho, np.inf, exact=True)
-        with_places = halves.judge(*met[1:], exact=True)
     if needed or _clearly_better(with_places, without):
         return Choice(*met[1:], met)
     return Choice(rho, np.inf, met)
@@ -173,13 +170,11 @@ def _clearly_better(scores: Matrix, than: Matrix) -> bool:
     return bool(own.mean() > clear and more)
 
 
-def _of_subjects(graph: Graph, chosen: Any) -> Graph:
-    every = [
-        np.arange(n) if i in chosen else np.arange(0)
-        for i, n in enumerate(graph.lengths)
-    ]
+def _part(graph: Graph, rows: dict[int, Codes]) -> Graph:
+    """Return the graph of these samples of these subjects."""
+    every = [rows.get(i, np.arange(0)) for i in range(len(graph.lengths))]
     part = select_samples(graph, every)
-    return Graph(tuple(graph.lengths[i] for i in chosen), part.groups, part.matrix)
+    return Graph(tuple(map(len, rows.values())), part.groups, part.matrix)
 
 
 class _Halves:
@@ -217,29 +212,17 @@ class _Halves:
             }
             if len(fold) < 2:
                 raise InputError("Too few subjects have samples in both halves.")
-            rows = [
-                fold[i].aligning if i in fold else np.arange(0)
-                for i in range(len(codes))
-            ]
-            part = select_samples(graph, rows)
-            lengths = tuple(len(one.aligning) for one in fold.values())
-            self.folds.append((fold, Graph(lengths, part.groups, part.matrix)))
+            part = _part(graph, {i: one.aligning for i, one in fold.items()})
+            self.folds.append((fold, part))
         self.k, self.over_subjects = k, over_subjects
         self.n_subjects, self.per_subject = len(codes), per_subject
         self.with_places = places is not None
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
-        self._exact = False
 
-    def judge(self, rho: float, place: float, *, exact: bool = False) -> Matrix:
-        """Return the distinctness of each fold (rows) and subject (columns).
-
-        With ``exact``, from now on, of all groups, however many.
-        """
-        if exact and not self._exact:
-            self._exact = True
-            self._leading.clear()
+    def judge(self, rho: float, place: float) -> Matrix:
+        """Return the distinctness of each fold (rows) and subject (columns)."""
         return np.array([self._judge(i, rho, place) for i in range(len(self.folds))])
 
     def _judge(self, number: int, rho: float, place: float) -> Matrix:
@@ -257,7 +240,7 @@ class _Halves:
         else:
             if number not in self._leading:
                 start = self._joint(number, RIDGES[START], np.inf)
-                self._leading[number] = LeadingGroups(start, graph, exact=self._exact)
+                self._leading[number] = LeadingGroups(start, graph)
             mu, targets, mixed = self._leading[number].targets(joint, self.k)
 
         def held_out(i: int, own: Any) -> Matrix:

@@ -43,9 +43,8 @@ LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 class GraphAligner(BaseAligner):
     """Base of :class:`GDM` and :class:`PaperGDM`.
 
-    A subclass has the parameters ``n_components``, ``graph``, ``kernel``,
-    ``kernel_params``, ``standardize``, ``n_jobs`` and ``device``; it solves for the
-    maps in :meth:`_solve_graph` and for those of new subjects in :meth:`_join`.
+    A subclass solves for the maps in :meth:`_solve_graph`, and for those of new
+    subjects in :meth:`_join`.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -204,11 +203,7 @@ class GraphAligner(BaseAligner):
 
     @abstractmethod
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
-        """Fit the map of a new subject to a target, (n_samples, K).
-
-        The target is the edges of its samples times the template; the Laplacian is that
-        of the edges among its own samples.
-        """
+        """Fit the map of a new subject to its edges times the template."""
 
     # -- what the components mean ------------------------------------------------------
 

@@ -1,7 +1,6 @@
 r"""The smallest eigenpairs of :math:`V_*^\top (D - G) V_*`, by the cheapest route.
 
-docs/theory.md says which that is. All routes give the same eigenvalues and, wherever
-the spectrum has a gap, the same space; an answer of the iterative route that cannot be
+docs/theory.md says which that is; an answer of the iterative route that cannot be
 confirmed is replaced by a dense one.
 """
 

@@ -100,23 +100,20 @@ class GDM(GraphAligner):
         that did not align (see :func:`brainweave.alignment_check`) and keeps as many
         as leave an expected share of false ones of at most 5 % (ForwardStop [2]_).
         With labels, which inform few, as long as p < .3: on average less than half of
-        one too many.
-        The paper's 10, with a warning, if nothing holds up. There are no more than the
-        graph informs: one per group.
+        one too many. 10, with a warning, if nothing holds up. There are no more than
+        the graph informs: one per group.
     shrinkage : "auto", "ledoit-wolf" or float, default="auto"
-        The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
-        predicting groups of samples from others of the same subject, runs being left
-        out, or blocks where runs are not known (a Study knows them); with features of
-        stimuli, the best of 16, up to 30, at predicting these. Where no group repeats,
-        as in a film, and where places are used, the one by which subjects agree best on
-        held-out halves of the aligning samples.
+        The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 (16)
+        at predicting groups (features of stimuli) from other runs of the same subject,
+        or blocks where runs are not known. Where no group repeats, as in a film, and
+        where places are used, the one by which subjects agree best on held-out halves
+        of the aligning samples.
     place : "auto", array of labels, matrix, list of these, or None, default="auto"
         Places that correspond between subjects, over which they share a map. "auto":
         what the subjects' brain spaces know (supervoxels of 8 mm, patches of a
-        surface), or the columns themselves, if all have the same number, up to 2,048.
-        Or a label for each voxel (0 for none), or voxels x places, for all subjects or
-        one per subject. Places are used if subjects agree clearly better with them on
-        held-out halves of the aligning samples; ``place_`` says so.
+        surface), or the columns, if all have the same number, up to 2,048. Or a label
+        for each voxel (0 for none), or voxels x places. They are used if subjects agree
+        clearly better with them on held-out halves of the aligning samples.
     place_shrinkage : "auto" or float, default="auto"
         The ridge of the shared map, in units of the subjects' mean eigenvalues. A
         number uses places without asking.
@@ -139,9 +136,8 @@ class GDM(GraphAligner):
         them. "labels+time": the sum of both; y has two columns, categories and ids, or
         categories alone if they are the same in all rows. A callable makes the graph
         from y, such as ``partial(label_graph, different=0, balance="none")``, or
-        :func:`feature_graph`, with the features of the stimuli as y. Or a graph made by
-        ``brainweave.graphs``, or a symmetric (sparse) matrix over all samples in
-        subject order.
+        :func:`feature_graph`, with the features of the stimuli as y. A graph is over
+        all samples in subject order, as is a symmetric (sparse) matrix.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
         "reliability": voxels that answer alike to equal labels count more
@@ -179,12 +175,10 @@ class GDM(GraphAligner):
     n_informative_ : int
         Components that gain from the edges; the others are arbitrary or noise.
     is_unique_ : bool
-        Whether the shared space is unique up to rotation (Proposition 3): whether there
-        is a gap behind the last eigenvalue.
+        Whether there is a gap behind the last eigenvalue (Proposition 3).
     overlap_ : float
         How far the subjects share their features: 1 if all use all features alike, 0 if
-        every feature belongs to one subject, as it does when K is the sum of the
-        subjects' dimensions. Below 0.05 there is a `SeparateSubjectsWarning`.
+        every feature belongs to one subject; below 0.05, a `SeparateSubjectsWarning`.
     graph_, solver_ : Graph and str
         The graph that was used, and the route by which the problem was solved.
 
@@ -192,10 +186,9 @@ class GDM(GraphAligner):
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
     and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
-    A subject costs one Cholesky factor in place of its eigenvectors. Signs are fixed. A
-    new subject is the ridge regression of its samples on what the model has for their
-    groups, in closed form. With p places, time grows by O(M n p (n + p) + p^3) and
-    memory by O(M n p + p^2); choosing ridges fits halves of at most 40 subjects.
+    With p places, time grows by O(M n p (n + p) + p^3) and memory by O(M n p + p^2);
+    choosing ridges fits halves of at most 40 subjects. Signs are fixed. A new subject
+    is the ridge regression of its samples on what the model has for their groups.
 
     References
     ----------
@@ -305,10 +298,8 @@ class GDM(GraphAligner):
         )
         most = dimensions
         if graph.matrix is None:
-            groups = [
-                min(int(np.count_nonzero(t.counts)), t.rank) for t in graph.groups
-            ]
-            most = min(dimensions, sum(groups))
+            ranks = [min(int((t.counts > 0).sum()), t.rank) for t in graph.groups]
+            most = min(dimensions, sum(ranks))
         k, auto = self._wanted_components(min(most, MOST_TRIED))
         self.constraint_ = self._constraint_of(graph)
         places = self._find_places(bases, graph)
@@ -381,12 +372,9 @@ class GDM(GraphAligner):
         else:
             found = find_places(self.place, bases, owner=self._owner)
             if isinstance(found, Places):
-                self._aligning_places = map_subjects(
-                    lambda basis, matrix: basis.in_places(matrix),
-                    *(bases, found.matrices),
-                    n_jobs=self.n_jobs,
-                    threads_only=True,
-                )
+                how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
+                own = map_subjects(SubjectBasis.in_places, bases, found.matrices, **how)
+                self._aligning_places = own
                 return found
             reason = found
         self.place_ = Placement(what=reason)
@@ -455,13 +443,8 @@ class GDM(GraphAligner):
                 frame="" if places.frame is None else str(places.frame),
             )
             self._aligning_matrices = places.matrices
-        smoothers = map_subjects(
-            smoother_of,
-            bases,
-            [self.shrinkage_] * n,
-            n_jobs=self.n_jobs,
-            threads_only=True,
-        )
+        how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
+        smoothers = map_subjects(smoother_of, bases, [self.shrinkage_] * n, **how)
         unit = place_unit(Z) if Z is not None else 1.0
         tied = Z if np.isfinite(strength) else None
         joint = JointRidge(smoothers, tied, strength * unit, over_subjects=each)

@@ -74,11 +74,7 @@ def make_graph(
     ridge: bool,
     owner: str,
 ) -> tuple[Graph, bool]:
-    """Make the graph that a parameter asks for; say whether rows serve as ids.
-
-    In a fit with shrinkage (`ridge`) named graphs have weights of their own, and groups
-    that link nobody play no part.
-    """
+    """Make the graph that a parameter asks for; say whether rows serve as ids."""
     by_row = False
     if callable(graph):
         if y is None:

@@ -15,7 +15,7 @@ Q)^{-1} Z^\top A`. Everything is a sum over subjects. Without places, or with an
 infinite h, every subject has a ridge of its own (docs/gdm.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -65,6 +65,7 @@ class JointRidge:
         # of the columns U that were given last, shared with copies of other ridges:
         # U, the sum of P_i over subjects, all Q_i, the sum of R_i, and, of dense U, all
         self._known: list[Any] = []
+        self._crossed: list[Any] = []  # U, and the sum of the transposes of R_i
 
     @property
     def places(self) -> list[Matrix] | None:
@@ -87,19 +88,23 @@ class JointRidge:
         Q[np.diag_indices_from(Q)] += self.strength
         return np.linalg.cholesky(Q).T, False
 
+    def _in_batches(self, function: Callable[..., Any], *lists: Any) -> Iterator[Any]:
+        """Yield results by subject: they are as large as the number of groups."""
+        every = self.smoothers, *lists
+        for first in range(0, len(self.smoothers), BATCH):
+            some = [x[first : first + BATCH] for x in every]
+            yield from self.over_subjects(function, *some)
+
     def _set_forms(self, U: Sequence[Any]) -> None:
         """Find, and keep, what any ridge of the shared map needs of the columns."""
         P: Any = 0.0
         Q: list[Matrix] = []
         R: list[Matrix] = []
-        lists: list[Any] = [self.smoothers, U, self._places]
         dense = not any(map(scipy.sparse.issparse, U))
-        for first in range(0, len(U), BATCH):
-            some = [x[first : first + BATCH] for x in lists]
-            for own in self.over_subjects(lambda s, u, Z: s.forms(u, Z), *some):
-                P = P + own[0]
-                Q.append(own[1])
-                R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
+        for own in self._in_batches(lambda s, u, Z: s.forms(u, Z), U, self._places):
+            P = P + own[0]
+            Q.append(own[1])
+            R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
         self._known[:] = [U, P, Q, sum(R), R if dense else None]
 
     def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
@@ -115,46 +120,39 @@ class JointRidge:
 
     def regress(self, targets: Sequence[Any]) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
-        left, known, shared = self._by_places(targets)
+        left, known, shared = targets, [np.zeros(1)] * len(targets), None
+        if self.places is not None:
+            shared = self._shared_map(np.sum(self._sums(targets), axis=0))
+            known = [Z @ shared for Z in self.places]
+            left = list(map(np.subtract, targets, known))
         found = self.over_subjects(lambda s, T: s.regress(T), self.smoothers, left)
-        mixings, features = map(list, zip(*found, strict=True))
-        return Regression(mixings, list(map(np.add, features, known)), shared)
+        maps, features = map(list, zip(*found, strict=True))
+        return Regression(maps, list(map(np.add, features, known)), shared)
 
-    def smooth(self, targets: Sequence[Any]) -> list[Matrix]:
-        """Return the features of the regressions on targets."""
-        left, known, _ = self._by_places(targets)
-        smooth = self.over_subjects(lambda s, T: s.smooth(T), self.smoothers, left)
-        return list(map(np.add, smooth, known))
-
-    def _by_places(self, targets: Sequence[Any]) -> tuple[Sequence[Any], Any, Any]:
-        """Return what the shared map leaves of targets, its features, and the map."""
+    def multiply(self, U: Sequence[Any], x: Matrix) -> Matrix:
+        """Return ``U^T S U x`` of the joint smoother; nothing is as large as U^T U."""
+        alone = self.over_subjects(
+            lambda s, u: u.T @ s.smooth(u @ x), self.smoothers, U
+        )
         if self.places is None:
-            return targets, [0.0] * len(targets), None
-        shared = self._shared_map(np.sum(self._sums(targets), axis=0))
-        known = [Z @ shared for Z in self.places]
-        return list(map(np.subtract, targets, known)), known, shared
+            return np.asarray(sum(alone))
+        if not self._crossed or self._crossed[0] is not U:
+            left = self.over_subjects(
+                lambda s, Z, u: u.T @ s.residual(Z), self.smoothers, self.places, U
+            )
+            self._crossed[:] = [U, np.asarray(sum(left))]
+        R = self._crossed[1]
+        return np.asarray(sum(alone) + R @ self._shared_map(R.T @ x))
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
-        """Return ``U^T S U`` of the joint smoother S, for columns U_i of each subject.
-
-        On a device, if the smoothers are there and nothing ties them. Sums over
-        subjects are kept for the next call, and copies, with the same list U.
-        """
+        """Return ``U^T S U`` of the joint smoother; sums are kept for the same U."""
         if self._places is None:
             P: Any = 0
             if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
                 for smoother, u in zip(self.smoothers, U, strict=True):
                     P = smoother.quadratic_form(u) + P  # there is room for one sum
                 return P
-            for first in range(0, len(U), BATCH):  # as large as the number of groups
-                some = slice(first, first + BATCH)
-                P = P + sum(
-                    self.over_subjects(
-                        lambda s, u: to_numpy(s.quadratic_form(u)),
-                        *(self.smoothers[some], U[some]),
-                    )
-                )
-            return P
+            return sum(self._in_batches(lambda s, u: to_numpy(s.quadratic_form(u)), U))
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
         _, P, _, R, _ = self._known
@@ -165,9 +163,8 @@ class JointRidge:
     ) -> list[tuple[Matrix, Matrix | None]]:
         """Return the coefficients and the shared map that each has as a new subject.
 
-        The shared map is then that of the others, and the deviation from it the ridge
-        regression on the same targets: mixtures, if given, of the columns of
-        :meth:`quadratic_form`.
+        The map of the others is then its shared map. Targets may be given as mixtures
+        of the columns of :meth:`quadratic_form`, too.
         """
         if self.places is None:
             alone = self.over_subjects(

@@ -64,11 +64,7 @@ def report_undetermined(name: str, n_determined: int, n_informative: int) -> Non
 
 
 def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
-    """Sum the template over the samples of each group, for subjects who join later.
-
-    With ``alike`` they are scaled so that the target of a new sample, weights times
-    sums, is that of a graph whose groups count alike.
-    """
+    """Sum the template over each group, as if groups counted ``alike`` if asked."""
     sums = []
     weighed = (equal_group_weights(graph) if alike else graph).groups
     for term, target in zip(graph.groups, weighed, strict=True):
@@ -245,8 +241,7 @@ def descend(
 ) -> Joined:
     """Descend from the Procrustes solution, the polar factor of F.
 
-    The rounding of F goes with ``size``, that of the numbers it was computed from. A
-    step that lowers the objective by a smaller share than ``tol`` is the last.
+    The rounding of F goes with ``size``, that of the numbers it was computed from.
     """
     _, values, axes = scipy.linalg.svd(F, full_matrices=False, check_finite=False)
     size = max(size, float(values.max(initial=0.0)))

@@ -76,25 +76,21 @@ def _count_gaining(mu: Matrix, k: int) -> tuple[float, int]:
 class LeadingGroups:
     """A graph of groups in the span of what subjects share most, to be solved often.
 
-    Where groups are many and edges positive, only the directions that repeated products
-    with ``P`` reach from a random start are looked at (Halko, Martinsson and Tropp,
-    2011): so many that the leading components of other ridges lie in them, too.
+    Of many groups with positive edges only the directions that products with ``P``
+    reach from a random start: more than the components of any ridge.
     """
 
-    def __init__(self, joint: JointRidge, graph: Graph, *, exact: bool = False) -> None:
+    def __init__(self, joint: JointRidge, graph: Graph) -> None:
         self.U, self.signs = columns_of(graph)
         size = self.signs.size
-        if not exact and size > 2 * N_DIRECTIONS and (self.signs > 0).all():
+        if size > 2 * N_DIRECTIONS and (self.signs > 0).all():
             T = np.random.default_rng(0).standard_normal((size, N_DIRECTIONS))
             for _ in range(N_PRODUCTS):
-                T = np.linalg.qr(_times_P(joint, self.U, T))[0]
+                T = np.linalg.qr(joint.multiply(self.U, T))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
 
     def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
-        """Return the k leading eigenvalues, or fewer, and the targets of the maps.
-
-        And the mixtures of the columns U that the targets are.
-        """
+        """Return the leading eigenvalues, the targets, and these as mixtures of U."""
         mu, mixed = _closed_form(joint, self.U, self.signs, k)
         used = _count_gaining(mu, k)[1]
         mixed = mixed[:, :used]
@@ -138,7 +134,7 @@ def _operator(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any
     size = signs.size
 
     def minus_P(x: Matrix) -> Matrix:
-        return -_times_P(joint, U, x.reshape(size, -1)).reshape(x.shape)
+        return -joint.multiply(U, x.reshape(size, -1)).reshape(x.shape)
 
     values, q = smallest_of_operator(minus_P, size, min(k, size))
     mixed = _divide(q, np.sqrt(np.maximum(-values, 0)))
@@ -155,11 +151,6 @@ def _matrix(joint: JointRidge, graph: Graph, k: int) -> tuple[Matrix, list[Any]]
 
 
 ROUTES = {"closed": _closed, "operator": _operator, "matrix": _matrix}
-
-
-def _times_P(joint: JointRidge, U: list[Any], x: Matrix) -> Matrix:
-    smooth = joint.smooth([u @ x for u in U])
-    return np.asarray(sum(u.T @ f for u, f in zip(U, smooth, strict=True)))
 
 
 def columns_of(graph: Graph) -> tuple[list[Any], Matrix]:
@@ -219,10 +210,9 @@ def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
 def common_scale(
     features: Sequence[Matrix], targets: Sequence[Matrix], mu: Matrix, spread: Matrix
 ) -> Matrix:
-    """Return what all subjects multiply each feature with, beside their amplitude.
+    """Return by what features have this spread, as the root mean square over subjects.
 
-    The features of the linked samples then have this spread, as the root mean square
-    over subjects. A feature that is constant stays as it is.
+    A feature that is constant stays as it is.
     """
     squares = [
         (amplitude(f, t, mu) * _spread(f, t.any(axis=1))) ** 2
@@ -248,10 +238,9 @@ def _divide(columns: Matrix, by: Matrix) -> Matrix:
 def solve_per_subject(joint: JointRidge, graph: Graph, start: Solution) -> Solution:
     """Ascend from the closed form; return the regressions on the template at the end.
 
-    The groups of the graph should have equal weights (see ``equal_group_weights``),
-    also time ids: the target of a sample is then the mean over who saw it. ``start`` is
-    that of a graph in which an id counts by how many saw it. The eigenvalues are the
-    root mean squares of the features: what the ridge leaves of unit variance.
+    Groups should have equal weights, also time ids (``equal_group_weights``): the
+    target of a sample is then the mean over who saw it. The eigenvalues are the root
+    mean squares of the features: what the ridge leaves of unit variance.
     """
     Y, _ = ascend(joint, graph, start)
     targets = apply_graph(graph, np.concatenate(Y))
@@ -281,11 +270,9 @@ def ascend(
 ) -> tuple[list[Matrix], list[float]]:
     """Return features with ``W_i^T (Phi_i Phi_i^T + g_i) W_i = I`` in every subject.
 
-    And the objective ``tr(Y G Y^T)`` after each round. The features of ``start`` are
-    whitened first. A round regresses all subjects on their targets and whitens the
-    features: of one subject, this is the map that agrees best with the target under the
-    constraint. Directions that a target does not have stay zero, which loses nothing of
-    the objective. With places the shared map is estimated anew in every round.
+    And the objective ``tr(Y G Y^T)`` after each round, which regresses all subjects on
+    their targets and whitens the features. Directions that a target does not have stay
+    zero, which loses nothing of the objective.
     """
     history: list[float] = []
     Y = _whiten(joint, start)

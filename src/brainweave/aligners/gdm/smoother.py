@@ -78,7 +78,7 @@ class Smoother(ABC):
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "root"):
+        for derived in ("_factor", "_kept_factor", "root"):
             other.__dict__.pop(derived, None)
         return other
 
@@ -161,15 +161,12 @@ class GramSmoother(Smoother):
         return _centred_square(U) - self.strength * (half.T @ half)
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        k, square = U.shape[1], _centred_square(U)
-        if k + Z.shape[1] < self.n_samples:
-            both = _solve_lower(self._factor[0].T, np.hstack([_centred(U), Z]))
-            left = self.strength * (both.T @ both)
-            return square - left[:k, :k], left[k:, k:], left[k:, :k]
-        T = self._inverse_factor()
-        half, of_U = T @ Z, self._half(T, U)
-        Q, R = self.strength * (half.T @ half), self.strength * (half.T @ of_U)
-        return square - self.strength * (of_U.T @ of_U), Q, R
+        k = U.shape[1]
+        if k + Z.shape[1] >= self.n_samples:
+            return super().forms(U, Z)
+        both = _solve_lower(self._factor[0].T, np.hstack([_centred(U), Z]))
+        left = self.strength * (both.T @ both)
+        return _centred_square(U) - left[:k, :k], left[k:, k:], left[k:, :k]
 
     def subset(self, rows: Codes) -> Smoother:
         gram = self._gram
@@ -289,12 +286,13 @@ class NarrowSmoother(Smoother):
 class DeviceSmoother(Smoother):
     """The smoother of a Gram matrix that lies on a device; small things come back."""
 
+    _kept_factor: Any = None
+
     def __init__(
         self, device: Device, gram: Any, strength: float = 1.0, *, name: str = "X"
     ) -> None:
         super().__init__(strength, name)
         self.device, self._device_gram, self.n_samples = device, gram, len(gram)
-        self._kept_factor: Any = None
 
     @property
     def gram(self) -> Matrix:
@@ -310,10 +308,6 @@ class DeviceSmoother(Smoother):
             there = self.device.put(rows)
             gram = _center(gram[there][:, there])
         return DeviceSmoother(self.device, gram, self.strength, name=self.name)
-
-    def at(self, rho: float) -> Smoother:
-        strength = rho * self.mean_eigenvalue
-        return DeviceSmoother(self.device, self._device_gram, strength, name=self.name)
 
     @property
     def _factor(self) -> Any:

@@ -46,11 +46,9 @@ class Solution:
 def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
     """Return how far the subjects share their features, from 0 to 1.
 
-    The covariances of the features over the samples of each subject add up to the
-    identity (if not, coordinates are taken in which they do). They are proportional
-    where all subjects use all features alike (1) and orthogonal where every feature
-    belongs to one subject (0), as it must be when there are as many features as the
-    subjects have dimensions together.
+    In coordinates in which the covariances of all subjects' features add up to the
+    identity, they are proportional where all subjects use all features alike (1) and
+    orthogonal where every feature belongs to one subject (0).
     """
     total = np.sum(covariances, axis=0)
     values, vectors = np.linalg.eigh((total + total.T) / 2)

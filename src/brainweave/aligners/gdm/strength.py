@@ -224,8 +224,7 @@ def search_grid(
 ) -> int:
     """Return the place in the grid of the best value, without computing all of them.
 
-    Every third is computed, then the neighbours of the best so far until none is
-    better: about 6 of 12, the best of all where there is one summit.
+    Every third is computed, then the neighbours of the best until none is better.
     """
     known: dict[int, float] = {}
     places = list(range(1, size, 3))
@@ -244,10 +243,9 @@ def block_criterion(
     runs: Codes | None = None,
     rhos: Sequence[float] = GRID,
 ) -> Matrix | None:
-    """Return how well groups are predicted in one subject, at each value of the grid.
+    """Return how well groups in left-out blocks are predicted in one subject.
 
-    By the correlation of truth and predictions when whole blocks are left out; None
-    where no group repeats. Samples without a group take no part.
+    By the correlation with the truth, at each rho; None where no group repeats.
     """
     rows = np.flatnonzero(np.asarray(codes) != NO_GROUP)
     if rows.size == 0:
@@ -262,10 +260,7 @@ def block_criterion(
 
 
 def group_contrasts(codes: Codes) -> Matrix:
-    """Return the centred one-hot contrasts of the groups that occur.
-
-    Groups weigh alike: a contrast is divided by the root of the group's size.
-    """
+    """Return the centred one-hot contrasts of the groups that occur, weighed alike."""
     _, own = np.unique(codes, return_inverse=True)
     one_hot = np.eye(int(own.max()) + 1)[own]
     one_hot /= np.sqrt(one_hot.sum(axis=0))
@@ -273,10 +268,7 @@ def group_contrasts(codes: Codes) -> Matrix:
 
 
 def run_blocks(codes: Codes, runs: Codes | None) -> Codes | None:
-    """Return the run of each sample, or None where no run can be left out.
-
-    A group of one run cannot be predicted from the others: two groups must be in two.
-    """
+    """Return the runs, or None unless two groups are in two of them."""
     return runs if runs is not None and _count_repeated(codes, runs) > 1 else None
 
 
@@ -323,8 +315,7 @@ def covariance_strength(
 
     The covariance shrunk by :math:`\delta`, towards its mean eigenvalue, is a ridge of
     :math:`\rho = \delta / (1 - \delta) \cdot n / v`. For a kernel without voxels (None)
-    v is the number of samples less one. A covariance that is the same however much it
-    is shrunk, as that of one voxel, is not asked; if none is, rho is the grid's least.
+    v is the number of samples less one. If no covariance can say, it is the least rho.
     """
     values = []
     for product, known in zip(products, n_voxels, strict=True):
@@ -341,10 +332,9 @@ def covariance_strength(
 
 
 def covariance_shrinkage(product: Matrix, n_voxels: int) -> float | None:
-    """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
+    """Return Ledoit and Wolf's shrinkage, from a Gram matrix or centred samples.
 
-    Or from the centred samples, if they are given in its place; by Ledoit and Wolf
-    (2004). None where the covariance is what it would be shrunk to, which is 0 / 0.
+    None where the voxels' covariance is what it would be shrunk to, which is 0 / 0.
     """
     n, v, gram, own = len(product), n_voxels, product, product.diagonal()
     if product.shape[0] != product.shape[1]:
