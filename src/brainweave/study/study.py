@@ -173,7 +173,7 @@ class Study(Sequence[Subject]):
         return self._with_subjects(function(subject) for subject in self.subjects)
 
     def subset(self, subjects: Iterable[str | int]) -> "Study":
-        """Keep some subjects; :meth:`map` and :meth:`Subject.select` choose samples.
+        """Keep some subjects; :meth:`map` with ``Subject.select`` chooses samples.
 
         Parameters
         ----------
