@@ -97,6 +97,7 @@ sphinx_gallery_conf = {
 }
 
 # -- looks -----------------------------------------------------------------------------
+SITE = "https://brainweave.github.io/brainweave"
 html_theme = "pydata_sphinx_theme"
 html_title = "brainweave"
 html_static_path = ["_static"]
@@ -106,6 +107,14 @@ html_theme_options = {
     "github_url": "https://github.com/brainweave/brainweave",
     "show_nav_level": 1,
     "navbar_persistent": ["search-button"],
+    # the list of versions is one file, that of the development version
+    "switcher": {
+        "json_url": f"{SITE}/dev/_static/switcher.json",
+        "version_match": "dev" if "dev" in release else release,
+    },
+    "check_switcher": False,  # the build needs no network
+    "show_version_warning_banner": True,
+    "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
     "navigation_with_keys": False,
     "header_links_before_dropdown": 6,
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
