@@ -15,7 +15,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz fuzz-quick test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place leaderboard error-rates peers docs docs-quick reproduce results results-page wheel audit test-pre package-check container clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz fuzz-quick test-torch test-lowest lint types contracts check bench bench-quick bench-peers bench-place leaderboard error-rates peers docs docs-quick examples-quick reproduce results results-page wheel audit test-pre package-check container clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -94,6 +94,9 @@ $(DOCS)/.ready: pyproject.toml tools/make_venv.sh
 	@echo "Installing Sphinx and its extensions into $(DOCS) (once; a minute or two) ..."
 	@$(DOCS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[docs]"
 	@touch $@
+
+examples-quick: $(VENV)/.dev  ## run every tutorial as a script; a warning is an error
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m thorough --durations=14 tests/test_examples.py
 
 docs: $(DOCS)/.ready  ## build the site in docs/_build/html and run every example
 	OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees -b html docs docs/_build/html

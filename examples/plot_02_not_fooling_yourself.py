@@ -59,8 +59,8 @@ from brainweave import alignment_check
 print(alignment_check(gdm))
 
 # %%
-# ``n_components="auto"`` keeps components in their order as long as they are
-# significant on held-out samples. On noise none is, and ``fit`` raises a warning:
+# ``n_components="auto"`` keeps the components that hold up on held-out samples. On
+# noise none does, and ``fit`` raises a warning:
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GDM("auto").fit(X, y)

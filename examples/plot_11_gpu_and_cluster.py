@@ -98,9 +98,9 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # GPU
 # ---
-# Run ``pip install ".[gpu]"`` in a clone of brainweave. Torch tensors are processed on
-# their device. With ``GDM(4, device="cuda")``, arrays of any kind are sent to the
-# device in chunks (:doc:`/scale`):
+# Run ``pip install "brainweave[gpu]"``. Torch tensors are processed on their device.
+# With ``GDM(4, device="cuda")``, arrays of any kind are sent to the device in chunks
+# (:doc:`/scale`):
 #
 # .. code-block:: python
 #
