@@ -7,13 +7,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from brainweave import (
     GDM,
     SRM,
+    Comparison,
     NoAlignment,
     between_subject_classification,
     compare_methods,
     inter_subject_correlation,
     score_alignment,
 )
-from brainweave.evaluation import Comparison, SubjectScores
+from brainweave.evaluation import SubjectScores
 from evaluation_studies import (
     locked_lists,
     score_matching,

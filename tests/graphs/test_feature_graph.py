@@ -3,11 +3,9 @@
 import time
 import warnings
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
-from nilearn.glm.first_level import glover_hrf
 from numpy.testing import assert_allclose
 
 from benchmarks.features import CELLS, by_ridge, scores, simulate
@@ -25,7 +23,6 @@ from brainweave import (
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.new_subject import edges_of_new
 from brainweave.aligners.gdm.strength import FEATURE_GRID
-from brainweave.graphs.builders import convolved_features
 
 
 @pytest.fixture
@@ -130,35 +127,6 @@ def test_a_new_subject_joins_by_features_and_places(films, tmp_path):
         assert_allclose(ours.weights, theirs.weights, atol=1e-8)
 
 
-def test_convolved_with_the_response_of_nilearn(rng):
-    F, runs, t_r = rng.normal(size=(90, 3)), np.repeat([0, 1], 45), 1.5
-    wanted = F.copy()
-    for run in (0, 1):
-        for j in range(3):
-            own = np.convolve(F[runs == run, j], glover_hrf(t_r, oversampling=1))
-            wanted[runs == run, j] = own[:45]
-    (found,) = convolved_features([F], t_r, [runs])
-    assert_allclose(found, wanted, atol=1e-10)
-    by_graph = feature_graph([F, F[:20]], t_r=t_r, whiten=False)
-    by_hand = feature_graph(convolved_features([F, F[:20]], t_r), whiten=False)
-    assert_allclose(
-        by_graph.to_sparse().toarray(), by_hand.to_sparse().toarray(), atol=1e-12
-    )
-
-
-def test_the_features_of_a_new_subject_are_convolved_too(films):
-    X, F = films
-    how = {"n_components": 2, "shrinkage": 0.3, "place": None}
-    model = GDM(**how, graph=partial(feature_graph, t_r=2.0)).fit(X, F)
-    slow = convolved_features(F, 2.0)
-    plain = GDM(**how, graph=feature_graph).fit(X, slow)
-    ours, theirs = (
-        model.fit_new_subject(X[0], F[0]),
-        plain.fit_new_subject(X[0], slow[0]),
-    )
-    assert_allclose(ours.weights, theirs.weights, atol=1e-9)
-
-
 def test_the_strength_predicts_held_out_blocks_best(films):
     """Against ridge regressions that were never shown the block."""
     X, F = films
@@ -255,7 +223,7 @@ def test_samples_without_features_have_no_edges(films):
 def test_features_that_meet_nowhere_do_not_tie_subjects():
     F = [np.eye(4)[[0, 1, 0]], np.eye(4)[[2, 3, 3]]]
     centred = feature_graph(F, whiten=False)
-    assert centred.subject_groups() == [[0, 1]]  # centred, all have all
+    assert centred.subject_groups == [[0, 1]]  # centred, all have all
     term = centred.groups[0]
     apart = centred.__class__(
         centred.lengths,
@@ -265,7 +233,7 @@ def test_features_that_meet_nowhere_do_not_tie_subjects():
             ),
         ),
     )
-    assert apart.subject_groups() == [[0], [1]]
+    assert apart.subject_groups == [[0], [1]]
     wanted = affinity_graph(
         [range(3), range(3, 6)], np.concatenate(F) @ np.concatenate(F).T
     )
@@ -279,9 +247,7 @@ def test_features_that_meet_nowhere_do_not_tie_subjects():
         ([np.ones((3, 2)), np.ones((4, 2))], {}, "same for all samples"),
         ([np.full((3, 2), np.nan)] * 2, {}, "No sample has features"),
         ([[["a", "b"]], [["c", "d"]]], {}, "real numbers"),
-        ([np.eye(3)] * 2, {"t_r": -1}, "t_r"),
         ([np.eye(3)] * 2, {"whiten": 2.0}, "whiten"),
-        ([np.eye(3)] * 2, {"t_r": 2.0, "runs": [[1], [1]]}, r"runs\[0\] has 1"),
     ],
 )
 def test_what_is_no_table_of_features_is_refused(given, how, told):

@@ -162,13 +162,13 @@ def test_connected_components_equal_scipy(seed):
 
 
 def test_unconnected_subjects():
-    assert time_graph([[0, 1], [1, 2], [7, 8]]).unconnected_subjects() == [2]
-    assert label_graph(
-        [["a", "b"], ["a", None], [None, None]]
-    ).unconnected_subjects() == [2]
+    assert time_graph([[0, 1], [1, 2], [7, 8]]).subject_groups == [[0, 1], [2]]
+    labels = label_graph([["a", "b"], ["a", None], [None, None]])
+    assert labels.subject_groups == [[0, 1], [2]]
     cross = np.zeros((4, 4))
     cross[0, 2] = cross[2, 0] = 1
-    assert matrix_graph(cross, [1, 1, 1, 1]).unconnected_subjects() == [1, 3]
+    groups = matrix_graph(cross, [1, 1, 1, 1]).subject_groups
+    assert groups == [[0, 2], [1], [3]]
 
 
 def test_balances_divide_by_sizes_or_by_subjects():
@@ -232,7 +232,7 @@ def test_groups_count_alike_and_their_term_as_much_as_before():
 
 def test_a_group_without_samples_links_nothing():
     term = GroupTerm(np.array([0, 0]), np.ones((2, 2)), ("a", "b"))
-    assert [ends.tolist() for ends in term.linked_groups()] == [[0], [0]]
+    assert [ends.tolist() for ends in term.links()[1:]] == [[0], [0]]
 
 
 def test_graphs_are_multiplied_by_any_number():
@@ -242,8 +242,7 @@ def test_graphs_are_multiplied_by_any_number():
 
 def test_subjects_fall_into_groups_through_others():
     graph = time_graph([[0], [0, 1], [1], [7], [8, 7]])
-    assert graph.subject_groups() == [[0, 1, 2], [3, 4]]
-    assert graph.unconnected_subjects() == []
+    assert graph.subject_groups == [[0, 1, 2], [3, 4]]
 
 
 def test_a_group_graph_never_expands():

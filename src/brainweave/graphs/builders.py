@@ -26,7 +26,6 @@ from brainweave._core.validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
-    check_number,
     check_option,
     format_list,
 )
@@ -41,8 +40,7 @@ class GroupTerm(Stored):
     """``Z A Z^T``: group codes of all samples, and the affinity of the groups.
 
     With ``features`` F of the groups, the affinity B is that of the features, and
-    ``A = F B F^T``; their ``mean`` was taken off, and ``t_r`` is the repetition time by
-    which they were convolved.
+    ``A = F B F^T``; their ``mean`` was taken off.
     """
 
     _stored: ClassVar[dict[str, Any]] = {
@@ -51,7 +49,6 @@ class GroupTerm(Stored):
         "names": tuple,
         "features?": "m g",
         "mean?": "g",
-        "t_r?": float,
     }
 
     codes: Codes
@@ -59,7 +56,6 @@ class GroupTerm(Stored):
     names: tuple[Hashable, ...]
     features: Matrix | None = None
     mean: Matrix | None = None
-    t_r: float | None = None
 
     @property
     def counts(self) -> Matrix:
@@ -124,14 +120,13 @@ class GroupTerm(Stored):
             shape=(codes.size, len(self.names)),
         )
 
-    def linked_groups(self) -> tuple[Codes, Codes]:
-        """Return the pairs of groups with samples that have a weight between them."""
-        inhabited = self.counts > 0
-        if self.features is not None:
-            return _linked_by_features(self.features, self.affinity, inhabited)
+    def links(self) -> tuple[Any, Codes, Codes]:
+        """Return L, and the pairs of its columns with a weight between samples."""
+        L = scipy.sparse.csc_array(self.loadings())
+        used = np.diff(L.indptr) > 0
         a, b = np.nonzero(self.affinity)
-        both = inhabited[a] & inhabited[b]
-        return a[both], b[both]
+        both = used[a] & used[b]
+        return L, a[both], b[both]
 
     def _misfits(self) -> Iterator[str]:
         n, codes = len(self.names), self.codes
@@ -212,16 +207,15 @@ class Graph(Stored):
 
         Samples are linked through their groups, so group terms are not expanded.
         """
-        size = self.n_samples
-        offset = size
+        offset = size = self.n_samples
         rows, columns = [np.empty(0, int)], [np.empty(0, int)]
         for term in self.groups:
-            a, b = term.linked_groups()
-            known = np.flatnonzero(np.isin(term.codes, a))
+            L, a, b = term.links()
+            sample, group = L[:, np.unique(a)].nonzero()
             # members without an edge among themselves are linked through other groups
-            rows += [known, offset + a]
-            columns += [offset + term.codes[known], offset + b]
-            offset += len(term.names)
+            rows += [sample, offset + a]
+            columns += [offset + np.unique(a)[group], offset + b]
+            offset += L.shape[1]
         if self.matrix is not None:
             i, j = self.matrix.nonzero()
             rows.append(i)
@@ -230,21 +224,14 @@ class Graph(Stored):
         _, of_samples = np.unique(part[:size], return_inverse=True)
         return int(of_samples.max()) + 1, of_samples
 
-    def subject_groups(self) -> list[list[int]]:
-        """List the groups of subjects that no edge, direct or indirect, joins."""
-        return self._subject_groups
-
     @cached_property
-    def _subject_groups(self) -> list[list[int]]:
+    def subject_groups(self) -> list[list[int]]:
+        """The groups of subjects that no edge, direct or indirect, joins."""
         n_subjects = len(self.lengths)
         n_parts, part = self.connected_components()
         where = np.repeat(np.arange(n_subjects), self.lengths)
         group = _connected(where, n_subjects + part, n_subjects + n_parts)[:n_subjects]
         return [np.flatnonzero(group == g).tolist() for g in dict.fromkeys(group)]
-
-    def unconnected_subjects(self) -> list[int]:
-        """List the subjects none of whose samples has an edge to another subject."""
-        return [group[0] for group in self.subject_groups() if len(group) == 1]
 
     def __add__(self, other: "Graph") -> "Graph":
         if not isinstance(other, Graph):
@@ -275,20 +262,6 @@ def _connected(i: Any, j: Any, size: int) -> NDArray[np.intp]:
     """Return the connected part of each of `size` nodes, which edges i-j join."""
     linked = scipy.sparse.coo_array((np.ones(len(i)), (i, j)), (size, size))
     return scipy.sparse.csgraph.connected_components(linked, directed=False)[1]
-
-
-def _linked_by_features(
-    features: Matrix, affinity: Matrix, inhabited: NDArray[np.bool_]
-) -> tuple[Codes, Codes]:
-    """Return pairs of groups that link all with a feature in common, not all pairs."""
-    n_parts, part = scipy.sparse.csgraph.connected_components(affinity, directed=False)
-    a, b = [np.empty(0, int)], [np.empty(0, int)]
-    for k in range(n_parts):  # of features that are weighed together
-        used = affinity[:, part == k].any(axis=0)
-        has = features[:, part == k][:, used].any(axis=1)
-        rows = np.flatnonzero(has & inhabited)
-        a, b = [*a, rows, rows], [*b, rows, np.full(rows.size, rows[:1].sum())]
-    return np.concatenate(a), np.concatenate(b)
 
 
 # -- how much groups count -------------------------------------------------------------
@@ -372,7 +345,7 @@ def _without_lonely_groups(term: GroupTerm, where: NDArray[np.intp]) -> GroupTer
     present[where[known], term.codes[known]] = True
     several = present.sum(axis=0) > 1
     owner = present.argmax(axis=0)  # of a group that is one subject's
-    a, b = term.linked_groups()
+    _, a, b = term.links()
     links = several[a] | several[b] | (owner[a] != owner[b])
     kept = np.zeros(len(term.names), dtype=bool)
     kept[a[links]] = True
@@ -508,8 +481,6 @@ def feature_graph(
     features: Sequence[Any],
     *,
     whiten: bool | float = True,
-    t_r: float | None = None,
-    runs: Sequence[Any] | None = None,
 ) -> Graph:
     r"""Join samples by the similarity of what was shown: embeddings, ratings, energies.
 
@@ -521,18 +492,13 @@ def feature_graph(
     ----------
     features : sequence of array-like of shape (n_samples_i, n_features)
         One table per subject, a row per sample. Rows of NaN: no edges. Samples with the
-        same features count as the same stimulus.
+        same features count as the same stimulus. Convolve the features of moments with
+        a haemodynamic response first, such as ``glover_hrf`` of nilearn.
     whiten : bool or float, default=True
         Whether features are made uncorrelated and of equal variance, as far as they
         reach this share of the largest variance (True: 0.1), so that no direction
         counts more because the features name it often. False: inner products as they
         are.
-    t_r : float, optional
-        The repetition time in seconds, if features are those of the moment: then they
-        are convolved with Glover's haemodynamic response. Rows must be the volumes of a
-        scan, in order.
-    runs : sequence of array-like, optional
-        The run of each sample: nothing is carried over from one to the next.
 
     Returns
     -------
@@ -557,7 +523,7 @@ def feature_graph(
     >>> bool(np.corrcoef(weights[0].ravel(), weights[1].ravel())[0, 1] > 0.95)
     True
     """
-    arrays = convolved_features(features, t_r, runs)
+    arrays = feature_tables(features, "feature_graph")
     stacked = np.concatenate(arrays)
     known = np.isfinite(stacked).all(axis=1)
     if not known.any():
@@ -572,42 +538,8 @@ def feature_graph(
         least = check_fraction("whiten", least, owner="a graph")
         affinity = _inverse_covariance(stacked[known] - mean, least)
     names = tuple(range(len(unique)))
-    own = None if t_r is None else float(t_r)
-    term = GroupTerm(codes, affinity, names, unique, mean, own)
+    term = GroupTerm(codes, affinity, names, unique, mean)
     return Graph(tuple(map(len, arrays)), (term,))
-
-
-def convolved_features(
-    features: Sequence[Any], t_r: float | None = None, runs: Any = None
-) -> list[Matrix]:
-    """Check tables of features, and convolve them run by run if there is a t_r."""
-    from scipy.signal import fftconvolve
-
-    arrays = _feature_tables(features, "feature_graph")
-    if t_r is None:
-        return arrays
-    response = _glover_response(check_number("t_r", t_r, "(0, inf)", owner="a graph"))
-    for i, array in enumerate(arrays):
-        of_run = np.zeros(len(array)) if runs is None else np.asarray(runs[i])
-        if len(of_run) != len(array):
-            raise InputError(
-                f"runs[{i}] has {len(of_run)} entries for {len(array)} samples."
-            )
-        for run in dict.fromkeys(of_run.tolist()):
-            rows = np.flatnonzero(of_run == run)
-            slow = fftconvolve(array[rows], response[:, None], axes=0)
-            array[rows] = slow[: len(rows)]
-    return arrays
-
-
-def _glover_response(t_r: float) -> Matrix:
-    """Sample the haemodynamic response of Glover (1999), of sum 1, over 32 s."""
-    from scipy.stats import gamma
-
-    time = np.linspace(0, 32, round(32 / t_r))
-    rise, dip = (gamma.pdf(time, d / 0.9, loc=t_r, scale=0.9) for d in (6, 12))
-    response = rise - 0.48 * dip
-    return np.asarray(response / response.sum())
 
 
 def _inverse_covariance(centred: Matrix, least: float) -> Matrix:
@@ -647,7 +579,7 @@ def neighbor_graph(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    arrays = _feature_tables(features, "neighbor_graph")
+    arrays = feature_tables(features, "neighbor_graph")
     for i, array in enumerate(arrays):
         if not np.isfinite(array).all():
             raise InputError(f"features[{i}] has NaN or infinite values.")
@@ -707,18 +639,12 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
             f"The graph matrix has shape {sparse.shape}; the subjects have "
             f"{' + '.join(map(str, sizes))} = {sum(sizes)} samples."
         )
-    if not np.isfinite(sparse.data).all():
-        raise InputError("The graph matrix has NaN or infinite weights.")
-    largest = np.abs(sparse.data).max(initial=0.0)
-    if np.abs((sparse - sparse.T).data).max(initial=0.0) > 1e-10 * largest:
-        raise InputError(
-            "The graph matrix is not symmetric. Use (G + G.T) / 2 if its direction "
-            "does not matter."
-        )
+    _check_symmetric(sparse, "The graph matrix")
     return Graph(sizes, matrix=sparse)
 
 
-def _feature_tables(features: Sequence[Any], owner: str) -> list[Matrix]:
+def feature_tables(features: Sequence[Any], owner: str) -> list[Matrix]:
+    """Return one table of numbers per subject, of the same features."""
     given = check_list_of_subjects(features, owner=owner, minimum=1)
     arrays = [_as_floats(f, f"features[{i}]") for i, f in enumerate(given)]
     for i, array in enumerate(arrays):
@@ -740,17 +666,24 @@ def _as_floats(values: Any, name: str) -> Matrix:
     return array.astype(np.float64)
 
 
+def _check_symmetric(matrix: Any, name: str) -> None:
+    if not np.isfinite(matrix.data).all():
+        raise InputError(f"{name} has NaN or infinite weights.")
+    largest = np.abs(matrix.data).max(initial=0.0)
+    if np.abs((matrix - matrix.T).data).max(initial=0.0) > 1e-10 * largest:
+        raise InputError(
+            f"{name} is not symmetric. Use (G + G.T) / 2 if its direction does not "
+            "matter."
+        )
+
+
 def _encode(labels: Sequence[Any]) -> EncodedLabels:
     return encode_labels(check_list_of_subjects(labels, owner="A graph", minimum=1))
 
 
 def _group_graph(encoded: EncodedLabels, affinity: Matrix, balance: str) -> Graph:
     """Return the graph of one group term; balance "none" keeps lonely groups too."""
-    if not np.isfinite(affinity).all():
-        raise InputError("The affinity between groups has NaN or infinite weights.")
-    largest = np.abs(affinity).max(initial=0.0)
-    if np.abs(affinity - affinity.T).max(initial=0.0) > 1e-10 * largest:
-        raise InputError("The affinity between groups is not symmetric.")
+    _check_symmetric(scipy.sparse.csr_array(affinity), "The affinity between groups")
     affinity = (affinity + affinity.T) / 2
     term = GroupTerm(np.concatenate(encoded.codes), affinity, encoded.names)
     graph = Graph(tuple(map(len, encoded.codes)), (term,))

@@ -157,7 +157,7 @@ def _named_graph(
 
 def unconnected_message(graph: Graph) -> str:
     """Say which subjects no edge of the graph ties to the others; empty if none."""
-    groups = graph.subject_groups()
+    groups = graph.subject_groups
     if len(groups) == 1:
         return ""
     apart = "; ".join(", ".join(f"X[{i}]" for i in own[:6]) for own in groups[:4])

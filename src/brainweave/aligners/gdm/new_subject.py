@@ -28,8 +28,8 @@ from brainweave.graphs.builders import (
     NO_GROUP,
     Graph,
     GroupTerm,
-    convolved_features,
     equal_group_weights,
+    feature_tables,
 )
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
@@ -102,8 +102,7 @@ def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
             f"This model joins samples by {d} features: pass those of {basis.name} as "
             f"y, {(basis.n_samples, d)}; got {'none' if y is None else np.shape(y)}."
         )
-    runs = None if basis.runs is None else [basis.runs]
-    (own,) = convolved_features([y], term.t_r, runs)
+    (own,) = feature_tables([y], "feature_graph")
     known = np.asarray(np.isfinite(own).all(axis=1))
     codes = np.where(known, np.arange(len(own)), NO_GROUP)
     own = np.where(known[:, None], own - np.asarray(term.mean), 0.0)
