@@ -26,7 +26,7 @@ from brainweave import (
     PaperGDM,
     RegularizedHyperalignment,
 )
-from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.eigenproblem import Solution, apply_graph
 from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.ridge import (
     amplitude,
@@ -35,7 +35,6 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.smoother import GramSmoother, mean_eigenvalue
-from brainweave.aligners.gdm.solution import Solution
 from brainweave.aligners.gdm.strength import GRID, block_criterion
 from brainweave.basis.reliability import (
     analysis_of_variance,

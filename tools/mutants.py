@@ -104,14 +104,13 @@ NEAREST = {
     "aligners/gdm/paper": [
         f"aligners/test_{name}" for name in (*GDM, "gdm_algorithm1", "gdm_solver")
     ],
-    "aligners/gdm/solution": [
-        f"aligners/test_{name}" for name in (*GDM, "gdm_solver", "shrinkage")
-    ],
     "aligners/gdm/graph_parsing": [
         f"aligners/test_{name}"
         for name in (*GDM, "gdm_algorithm1", "subject_constraint")
     ],
-    "aligners/gdm/eigenproblem": ["aligners/test_gdm_solver"],
+    "aligners/gdm/eigenproblem": [
+        f"aligners/test_{name}" for name in (*GDM, "gdm_solver", "shrinkage")
+    ],
     "aligners/gdm/joint": [
         f"aligners/test_{name}" for name in ("place", "place_choice", "shrinkage")
     ],

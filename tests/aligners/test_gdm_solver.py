@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 from brainweave import PaperGDM, affinity_graph, label_graph, matrix_graph, time_graph
 from brainweave._core.exceptions import InputError, UniquenessWarning
 from brainweave.aligners.gdm import eigenproblem
-from brainweave.aligners.gdm.eigenproblem import solve
-from brainweave.aligners.gdm.solution import Solution, subject_overlap
+from brainweave.aligners.gdm.eigenproblem import Solution, solve, subject_overlap
 from brainweave.basis import linalg
 from brainweave.graphs.builders import Graph
 

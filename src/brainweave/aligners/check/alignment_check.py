@@ -34,7 +34,7 @@ from brainweave.aligners.check.held_out import (
     fit_by_grams,
     fit_by_samples,
 )
-from brainweave.aligners.gdm.solution import Solution
+from brainweave.aligners.gdm.eigenproblem import Solution
 from brainweave.aligners.piecewise.piecewise import PieceLog, fit_piece, read_samples
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import NO_GROUP, Graph, time_graph

@@ -20,6 +20,7 @@ from brainweave.aligners.check.alignment_check import (
     component_table,
     stored_check,
 )
+from brainweave.aligners.gdm.eigenproblem import Solution, subject_overlap
 from brainweave.aligners.gdm.graph_parsing import (
     is_named,
     make_graph,
@@ -32,7 +33,6 @@ from brainweave.aligners.gdm.new_subject import (
     group_sums,
     report_undetermined,
 )
-from brainweave.aligners.gdm.solution import Solution, subject_overlap
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import Graph, label_graph

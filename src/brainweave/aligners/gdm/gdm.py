@@ -27,7 +27,7 @@ from brainweave.aligners.gdm.agreement_choice import (
     place_unit,
 )
 from brainweave.aligners.gdm.base import GraphAligner
-from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.eigenproblem import Solution, apply_graph
 from brainweave.aligners.gdm.graph_parsing import (
     is_incomplete,
     is_named,
@@ -43,7 +43,6 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.shared_map import Placement, SharedMap
-from brainweave.aligners.gdm.solution import Solution
 from brainweave.aligners.gdm.strength import (
     choose_strength,
     runs_of,

@@ -25,8 +25,8 @@ import scipy.linalg
 import scipy.sparse
 
 from brainweave._core.arrays import Matrix, to_numpy
+from brainweave.aligners.gdm.eigenproblem import Solution
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
-from brainweave.aligners.gdm.solution import Solution
 
 BATCH = 8  # subjects whose products with groups are held at a time
 

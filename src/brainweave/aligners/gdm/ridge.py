@@ -24,10 +24,9 @@ import scipy.sparse
 
 from brainweave._core.arrays import Matrix, is_torch, to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.gdm.eigenproblem import Problem, apply_graph
+from brainweave.aligners.gdm.eigenproblem import Problem, Solution, apply_graph
 from brainweave.aligners.gdm.joint import JointRidge, Regression
 from brainweave.aligners.gdm.smoother import DeviceSmoother, GramSmoother
-from brainweave.aligners.gdm.solution import Solution
 from brainweave.basis.linalg import (
     signed_factor,
     smallest_eigenpairs,
