@@ -12,7 +12,7 @@ from brainweave._core.labels import is_missing
 from brainweave.evaluation import timeline as timelines
 from brainweave.evaluation.metrics import average_seen, zscored
 from brainweave.plotting import style
-from brainweave.plotting.style import ACCENT, DASHED, GRID, INK, MUTED
+from brainweave.plotting.style import ACCENT, DASHED, GRID, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -195,26 +195,5 @@ def plot_time_courses(
     style.name_ticks(ax.yaxis, places, [f"feature {k}" for k in wanted])
     ax.tick_params(axis="y", length=0)
     ax.spines[:].set_visible(False)
-    _label_clock(ax, timeline)
-    return ax
-
-
-@style.styled
-def plot_segments_found(
-    shares: Matrix,
-    timeline: Timeline,
-    *,
-    window: int,
-    chance: float,
-    axes: "Axes | None" = None,
-) -> "Axes":
-    """Plot the share of people whose segment is found, over the films, and chance."""
-    ax = style.new_axes(axes, 6.8, 2.2)
-    starts, heights = window * np.arange(len(shares)), np.nan_to_num(shares)
-    ax.bar(starts, heights, width=0.92 * window, align="edge", color=ACCENT)
-    ax.axhline(chance, color=INK, linestyle=DASHED, linewidth=1.1)
-    ax.set_ylim(0, 1)
-    ax.set_yticks(np.linspace(0, 1, 5), [f"{p} %" for p in range(0, 101, 25)])
-    ax.set_ylabel("people whose\nsegment is found")
     _label_clock(ax, timeline)
     return ax

@@ -14,6 +14,8 @@ from brainweave.plotting.results import MAX_LEGEND, read_sequences
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MANY = 1000  # samples
+
 
 @style.styled
 def plot_shared_space(
@@ -64,7 +66,9 @@ def plot_shared_space(
     for kind, color in zip([*kinds, None], colors, strict=True):
         x, y = points[[v == kind for v in of_sample]].T
         if len(x):
-            dots = ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
+            # as an image: many dots would make a page slow
+            look: Any = {"s": 12, "linewidths": 0, "rasterized": len(points) > MANY}
+            dots = ax.scatter(x, y, color=color, alpha=0.75, **look)
             shown["unlabelled" if kind is None else kind] = dots
     ax.set_xlabel(f"shared feature {components[0]}")
     ax.set_ylabel(f"shared feature {components[1]}")

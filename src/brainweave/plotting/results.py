@@ -8,7 +8,12 @@ import numpy as np
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing, sort_labels
-from brainweave.evaluation.comparison import SHARES, UNALIGNED, percent
+from brainweave.evaluation.comparison import (
+    SHARES,
+    UNALIGNED,
+    percent,
+    subject_interval,
+)
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
@@ -36,17 +41,6 @@ class Sequences:
         """Number of samples of each subject."""
         return [len(labels) for labels in self.labels]
 
-    def legend(self) -> list[tuple[str, str]]:
-        """Return the names and colours of the categories; none if they are too many."""
-        categories = self.categories
-        if len(categories) > MAX_LEGEND:
-            return []
-        names = [style.clean_text(c) for c in categories]
-        found = list(zip(names, style.palette(len(names)), strict=True))
-        if any(None in labels for labels in self.labels):
-            found.append(("unlabelled", style.UNLABELLED))
-        return found
-
 
 def read_sequences(study: Any) -> Sequences:
     """Take labels and runs from a Study, or from one list of labels per subject."""
@@ -71,7 +65,6 @@ def read_sequences(study: Any) -> Sequences:
 def plot_sequences(
     study: Any,
     *,
-    legend: bool = True,
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Plot a strip of coloured samples per subject, one colour per category.
@@ -80,15 +73,14 @@ def plot_sequences(
     ----------
     study : Study, or list of array-like
         Subjects with labels (and runs), or one array of labels per subject.
-    legend : bool, default=True
-        Whether to add a legend, if there are not too many categories.
     axes : matplotlib Axes, optional
         Where to draw; by default in a new figure.
 
     Returns
     -------
     Axes
-        Gaps in a strip are borders of runs; grey samples are unlabelled.
+        Gaps in a strip are borders of runs; grey samples are unlabelled. A legend
+        names up to 24 categories.
 
     Examples
     --------
@@ -112,15 +104,14 @@ def plot_sequences(
         borders = [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]]
         ax.vlines(borders, row, row + 1, color=style.PAPER, linewidth=1.6)
     ax.set_xlabel("sample, in the order seen")
-    entries = sequences.legend() if legend and categories else []
-    if entries:
-        handles = [Patch(color=color) for _, color in entries]
-        style.add_legend(ax, handles, [name for name, _ in entries])
+    if 0 < len(categories) <= MAX_LEGEND:
+        if any(None in labels for labels in sequences.labels):
+            colors["unlabelled"] = style.UNLABELLED
+        style.add_legend(ax, [Patch(color=c) for c in colors.values()], colors)
     return ax
 
 
 BASELINES = ("noalignment", "withoutalignment", "none")
-ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
 MAX_NAMES = 30  # categories up to which rows and columns are named
 # what a score is called, and how it is written
@@ -213,6 +204,8 @@ def list_results(results: Any) -> list[Scored]:
 def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
     """Plot a bar per result, its folds (or subjects) as dots, and the chance level.
 
+    Brackets are 95 % intervals of the mean over subjects, from three of them on.
+
     Parameters
     ----------
     results : result, list of results, or mapping of names to results
@@ -244,6 +237,8 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
         heights = y + np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else [y]
         look: Any = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6}
         ax.scatter(scores, heights, s=13, zorder=3, clip_on=False, **look)
+        if between := subject_interval(scored):
+            ax.plot(between, (y, y), color=INK, marker="|", linewidth=1.6)
         text, unit = write(scored.mean), "\u00a0%"
         if len(scores) > 1:
             text = f"{text.removesuffix(unit)} ± {write(scores.std())}"
@@ -252,7 +247,8 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
         ax.vlines(scored.chance, *ends, color=INK, linestyle=DASHED, linewidth=1.1)
     several = len({s.protocol for s in listed}) > 1
     names = [
-        f"{s.name}, {s.protocol}" if several and s.protocol else s.name for s in listed
+        s.name if not several or s.protocol in s.name else f"{s.name}, {s.protocol}"
+        for s in listed
     ]
     style.name_ticks(ax.yaxis, list(range(len(listed))), names)
     ax.tick_params(axis="y", length=0)
@@ -311,7 +307,7 @@ def plot_confusion(
     if n <= MAX_NUMBERS:
         for (i, j), share in np.ndenumerate(shares):
             if np.isfinite(share) and round(100 * share) > 0:
-                color = ON_ACCENT if share > 0.55 else INK
+                color = PAPER if share > 0.55 else INK
                 text = f"{100 * share:.0f}"
                 ax.text(j, i, text, ha="center", va="center", color=color, size=8.5)
     if n <= MAX_NAMES:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The report turns exactly these into its own light and dark colours.
 INK = "#1f2328"
 MUTED = "#656d76"
 GRID = "#d8dee4"

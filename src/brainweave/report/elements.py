@@ -3,23 +3,18 @@
 import base64
 import csv
 import io
-import re
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from brainweave.plotting.style import ACCENT, GRID, INK, MUTED, PAPER, clean_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from brainweave.plotting.style import clean_text
 
 _FORMULA = ("=", "+", "-", "@")  # begin text that a spreadsheet would run
 
@@ -100,10 +95,9 @@ class Element:
     title: str
     caption: str
     wide: bool
-    figure: Markup | None = None  # inline SVG, an image, or other HTML made by us
+    figure: Markup | None = None  # HTML made by us
     table: Table | None = None  # numbers to show
     data: Table | None = None  # numbers to download; by default those shown
-    legend: list[tuple[str, str]] = field(default_factory=list)  # names and colours
 
     @classmethod
     def make(
@@ -117,7 +111,7 @@ class Element:
         """Make an element with the texts of its kind, filled in with values."""
         texts, values = TEXTS["elements"][kind], values or {}
         if figure is not None and not isinstance(figure, Markup):
-            figure = figure_svg(figure, kind, texts["label"].format(**values))
+            figure = picture(figure, texts["label"].format(**values))
         title, below = (texts.get(n, "").format(**values) for n in ("title", "caption"))
         wide = {"wide": texts.get("wide", False), **options}
         return cls(kind, title, below, figure=figure, **wide)
@@ -161,74 +155,30 @@ def _csv_cell(value: Any) -> str:
     return "'" + text if text.startswith(_FORMULA) else text
 
 
-_SVG = "http://www.w3.org/2000/svg"
-_XLINK = "{http://www.w3.org/1999/xlink}href"
-_VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", ACCENT: "mark"}
-_THEMED = re.compile("|".join(_VARIABLES))
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
-_SIZE = re.compile(r"font(?:-size)?:(?:[^;]*? )?\s*([\d.]+)px")
-_DRAWING = Markup('<div class="drawing">{}</div>')
-LEAST_TEXT = 11.2  # px
-
-
-def figure_svg(axes: "Axes", id: str, label: str) -> Markup:
-    """Return a figure as ``<svg>`` in the colours of the page, and close it."""
+def picture(drawn: Any, label: str, *, brain: bool = False) -> Markup:
+    """Return axes, a figure or a display of a brain as an ``<img>``, and close it."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
+    from PIL import Image
 
-    out = io.BytesIO()
+    figure: Any = getattr(drawn, "frame_axes", drawn).figure
+    out, kind = io.BytesIO(), "png" if brain else "svg"
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "brainweave"})
         # the page's fonts draw what Matplotlib's own font lacks
         missing = "Glyph .* missing|Matplotlib currently does not"
         warnings.filterwarnings("ignore", message=missing)
-        figure: Any = axes.figure
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        how: Any = {} if brain else {"transparent": True, "metadata": {"Date": None}}
+        figure.savefig(out, format=kind, dpi=140, **how)
     plt.close(figure)
-    root = ElementTree.fromstring(out.getvalue())
-    for child in root.findall(f"{{{_SVG}}}metadata"):
-        root.remove(child)
-    for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
-    for node in root.iter():
-        _adapt(node.attrib, id)
-    # 1 pt of the figure is at most 1.6 px of the page, and its smallest text is never
-    # drawn below what can be read: the drawing scrolls instead
-    width = float(root.attrib["viewBox"].split()[2])
-    sizes = [float(s) for n in root.iter() for s in _SIZE.findall(n.get("style", ""))]
-    least = width * LEAST_TEXT / min(sizes) if sizes else 0.0
-    root.set("style", f"max-width:{1.6 * width:.0f}px;min-width:{least:.0f}px")
-    root.set("role", "img")
-    root.set("aria-label", label)
-    ElementTree.register_namespace("", _SVG)
-    return _DRAWING.format(Markup(ElementTree.tostring(root, encoding="unicode")))
-
-
-def _adapt(attributes: dict[str, str], id: str) -> None:
-    if "id" in attributes:
-        attributes["id"] = f"{id}-{attributes['id']}"
-    if _XLINK in attributes:
-        target = attributes.pop(_XLINK)
-        attributes["href"] = f"#{id}-{target[1:]}" if target[:1] == "#" else target
-    for name in ("clip-path", "style"):
-        if name in attributes:
-            value = _REFERENCE.sub(rf"url(#{id}-\1)", attributes[name])
-            attributes[name] = _THEMED.sub(
-                lambda m: f"var(--{_VARIABLES[m.group()]})", value
-            )
-
-
-def brain_png(drawn: Any, label: str) -> Markup:
-    """Return a figure or display of a brain as an ``<img>``, and close it."""
-    import matplotlib.pyplot as plt
-    from PIL import Image
-
-    out, small = io.BytesIO(), io.BytesIO()
-    figure = getattr(drawn, "frame_axes", drawn).figure
-    figure.savefig(out, format="png", dpi=140)
-    plt.close(figure)
-    # a palette of 64 colours is a quarter of the size, and looks the same
-    Image.open(out).convert("RGB").quantize(64).save(small, "PNG", optimize=True)
-    data = base64.b64encode(small.getvalue()).decode()
-    image = Markup('<img class="brain" alt="{}" src="data:image/png;base64,{}">')
-    return _DRAWING.format(image.format(label, data))
+    if brain:
+        # a palette of 64 colours is a quarter of the size, and looks the same
+        image, out = Image.open(out), io.BytesIO()
+        image.convert("RGB").quantize(64).save(out, "PNG", optimize=True)
+    data = base64.b64encode(out.getvalue()).decode()
+    # 1 pt is 1.4 to 1.6 px: text of 8 pt can be read, or the drawing scrolls
+    width = 72 * figure.get_figwidth()
+    style = f"min-width:{1.4 * width:.0f}px;max-width:{1.6 * width:.0f}px"
+    source = f"data:image/{kind.replace('svg', 'svg+xml')};base64,{data}"
+    drawing = '<div class="drawing"><img alt="{}" style="{}" src="{}"></div>'
+    return Markup(drawing).format(label, style, source)

@@ -4,13 +4,13 @@ import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from brainweave import plotting
-from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
 from brainweave.evaluation.comparison import (
@@ -22,20 +22,21 @@ from brainweave.evaluation.comparison import (
     subject_means,
 )
 from brainweave.evaluation.information_map import SHOWN
+from brainweave.evaluation.isc import inter_subject_correlation
+from brainweave.evaluation.metrics import average_seen, known_mean
 from brainweave.persistence.codec import plain
+from brainweave.plotting.films import Timeline
 from brainweave.plotting.results import Scored, Sequences, method_label
-from brainweave.plotting.style import UNLABELLED, clean_text, subject_name
+from brainweave.plotting.style import clean_text, subject_name
 from brainweave.report.elements import (
     MOST_PLACES,
     TEXTS,
     Element,
     Section,
     Table,
-    brain_png,
     measure_texts,
-    render,
+    picture,
 )
-from brainweave.report.films import coverage
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
 
@@ -47,14 +48,12 @@ def data_section(inputs: Inputs) -> Section | None:
     elements = []
     if inputs.sequences is not None:
         if inputs.film is not None:
-            elements.append(coverage(inputs, inputs.film))
+            elements.append(_coverage(inputs, inputs.film))
         elif inputs.sequences.categories:
             distinct = len({tuple(map(str, own)) for own in inputs.sequences.labels})
             values = {"n": len(inputs.names), "distinct": distinct}
-            figure = plotting.plot_sequences(inputs.study, legend=False)
-            legend = inputs.sequences.legend()
-            made = Element.make("sequences", values, figure=figure, legend=legend)
-            elements.append(made)
+            figure = plotting.plot_sequences(inputs.study)
+            elements.append(Element.make("sequences", values, figure=figure))
         elements.append(_table_of_subjects(inputs, inputs.sequences))
     done = describe_record(getattr(inputs.study, "record", None))
     if done:
@@ -92,10 +91,11 @@ def results_section(inputs: Inputs) -> Section | None:
 
 
 def _accuracy(inputs: Inputs) -> Element:
-    """Draw the methods as lines of HTML, which stay readable at any width."""
-    rows, drawn = [], []
-    for protocol, members in inputs.panels:
-        drawn.append((protocol, [(s, subject_interval(s)) for s in members]))
+    """Draw and list the methods, protocol by protocol."""
+    rows: list[dict[str, Any]] = []
+    drawn: dict[str, Any] = {}
+    for _, members in inputs.panels:
+        drawn |= {inputs.title(s): s.result for s in members}
         rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     folds = [
@@ -109,11 +109,10 @@ def _accuracy(inputs: Inputs) -> Element:
     ]
     called, texts = inputs.results[0].called, measure_texts(inputs.results[0].score)
     header = ["method", "protocol", "half", "test subjects", called, "chance"]
-    options: dict[str, Any] = {"explained": TEXTS["panels"], "called": called}
     return Element.make(
         "accuracy",
         {**texts, "score": called.capitalize()},
-        figure=render("accuracy.html.jinja", panels=drawn, **options),
+        figure=plotting.plot_accuracy(drawn),
         table=Table.of(columns),
         data=Table(header, folds),
     )
@@ -233,8 +232,7 @@ def _pictures(found: Any, table: Any) -> Element | None:
     limit = float(max(sizes)) or 1.0
     try:
         drawn = [
-            Markup("<h4>{}</h4>").format(SHOWN[what].capitalize())
-            + brain_png(found.plot(what, limit=limit, title=None), SHOWN[what])
+            _titled(SHOWN[what].capitalize(), found.plot(what, limit=limit, title=None))
             for what in known
         ]
     except BrainweaveError as error:  # a space without a picture
@@ -266,7 +264,7 @@ def _pieces(model: Any, check: Any) -> Element:
         image = model.piece_image(check.pieces["agreement"])
         space = model._places_of_pieces(0)[0].space
         title = TEXTS["elements"]["pieces"]["title"]
-        figure = brain_png(plotting.plot_brain(image, space), title)
+        figure = picture(plotting.plot_brain(image, space), title, brain=True)
     ranked = check.pieces.sort_values(["p", "agreement"], ascending=[True, False])
     data = Table.of({name: own.tolist() for name, own in ranked.reset_index().items()})
     shown, cut = data.first(MOST_PLACES)
@@ -348,98 +346,112 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     for k, i in product(features, maps):
         doubt = "" if holds[k] else " (does not hold up)"
         title = f"Shared feature {k}, {subject_name(inputs.names[i])}{doubt}"
-        how: Any = {"limit": limit, "colorbar": False}
-        brain = plotting.plot_brain(maps[i].to_image(k), maps[i].space, **how)
-        drawn.append((k, i, title, brain_png(brain, title)))
-    names = {i: subject_name(inputs.names[i]) for i in maps}
-    scale: dict[str, Any] = {"limit": f"{limit:.2g}", "features": features}
-    drawing = render("maps.html.jinja", maps=drawn, subjects=names, **scale)
-    return Element.make("maps-chosen", figure=drawing)
+        brain = plotting.plot_brain(maps[i].to_image(k), maps[i].space, limit=limit)
+        drawn.append(_titled(title, brain))
+    return Element.make("maps-chosen", figure=Markup("").join(drawn))
 
 
-WIDTH, HEIGHT, MARGIN = 680, 460, 40
-MAX_POINTS = 6000  # more would make the page slow to open
-MAX_SWITCHES = 60  # more categories are told by colour and on hover alone
-MAX_EMBEDDED = 10  # columns a reader can choose from
-Sample = tuple[int, int, Any, Any]  # subject, number, run and label
+def _titled(title: str, brain: Any) -> Markup:
+    return Markup("<h4>{}</h4>{}").format(title, picture(brain, title, brain=True))
+
+
+MAX_LISTED = 10  # shared features of samples that can be downloaded
 
 
 def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
-    known = inputs.sequences
-    if not inputs.shared or known is None or method_label(inputs.method) == UNALIGNED:
+    known, shared = inputs.sequences, inputs.shared
+    if not shared or known is None or method_label(inputs.method) == UNALIGNED:
         return None
-    all_points = np.concatenate(inputs.shared)[:, :MAX_EMBEDDED]
-    if all_points.shape[1] == 1:
-        all_points = np.hstack([all_points, np.zeros_like(all_points)])
-    step = -(-len(all_points) // MAX_POINTS)
-    points = all_points[::step]
-    axes = [f"shared feature {k}" for k in range(points.shape[1])]
-    samples: list[Sample] = [
-        (subject, *sample)
-        for subject, own in enumerate(zip(known.runs, known.labels, strict=True))
-        for sample in zip(count(), *own, strict=False)
-    ][::step]
+    k = min(shared[0].shape[1], MAX_LISTED)
     rows = [
-        [inputs.names[subject], *sample, *np.round(values, 4).tolist()]
-        for (subject, *sample), values in zip(samples, points, strict=True)
+        [name, *sample, *values]
+        for name, *own, features in zip(
+            inputs.names, known.runs, known.labels, shared, strict=True
+        )
+        for *sample, values in zip(
+            count(), *own, features[:, :k].round(4).tolist(), strict=False
+        )
     ]
+    axes = [f"shared feature {i}" for i in range(k)]
     data = Table(["subject", "sample", "run", "label", *axes], rows)
-    drawing = _draw_space(known, samples, points, axes)
-    element = Element.make("shared-space", figure=drawing, data=data)
-    texts, left_out = TEXTS["drawn"], len(all_points) - len(points)
-    thinned = texts["left_out"].format(n=left_out) if left_out else ""
-    return Section.make("space", [element], drawn=texts[inputs.drawn] + thinned)
+    pair = 0, min(1, k - 1)
+    people = [
+        [subject_name(n)] * len(x) for n, x in zip(inputs.names, shared, strict=True)
+    ]
+    drawn = {"shared-space": people}
+    if len(known.categories) > 1:
+        drawn = {"shared-space": known.labels, "shared-space-subjects": people}
+    elements = [
+        Element.make(
+            kind,
+            figure=plotting.plot_shared_space(shared, told, components=pair),
+            data=data if kind == "shared-space" else None,
+        )
+        for kind, told in drawn.items()
+    ]
+    return Section.make("space", elements, drawn=TEXTS["drawn"][inputs.drawn])
 
 
-def _draw_space(
-    known: Sequences, samples: list[Sample], points: Matrix, axes: list[str]
-) -> Markup:
-    """Draw a group of circles per subject and category."""
-    categories = known.categories
-    names = [clean_text(c) for c in categories]
-    colors = plotting.palette(len(categories))
-    codes = {category: code for code, category in enumerate(categories)}
-    groups: dict[tuple[int, int], list[int]] = {}
-    for i, (subject, _, _, label) in enumerate(samples):
-        code = codes.get(label, len(categories))
-        groups.setdefault((subject, code), []).append(i)
-    if any(code == len(categories) for _, code in groups):
-        names, colors = [*names, "unlabelled"], [*colors, UNLABELLED]
-    groups = dict(sorted(groups.items()))
-    places, ticks = _scale_points(points)
-    facts = {
-        "subjects": [clean_text(name) for name in known.names],
-        "categories": names,
-        "axes": axes,
-        "order": list(groups.values()),
-        "samples": [number for _, number, _, _ in samples],
-        "runs": ["" if run is None else clean_text(run) for _, _, run, _ in samples],
-    }
-    return render(
-        "space.html.jinja",
-        groups=[
-            (subject, code, [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]])
-            for (subject, code), members in groups.items()
-        ],
-        subject_colors=plotting.palette(len(known.names)),
-        category_colors=colors,
-        ticks=ticks,
-        facts=facts,
-        width=WIDTH,
-        height=HEIGHT,
-        margin=MARGIN,
-        max_switches=MAX_SWITCHES,
+MAX_COURSES = 6  # features drawn over time
+
+
+def _coverage(inputs: Inputs, film: Timeline) -> Element:
+    """Draw who saw which part of the films."""
+    seen, n = film.seen, film.films.size
+    everyone = int(seen.all(axis=0).sum())
+    rows = [[film.name(t), *map(int, seen[:, t])] for t in range(n)]
+    return Element.make(
+        "coverage",
+        {"n": n, "all": everyone, "share": percent(everyone / n)},
+        figure=plotting.plot_coverage(film, names=inputs.names),
+        data=Table(["time", *inputs.names], rows),
     )
 
 
-def _scale_points(columns: Matrix) -> tuple[Matrix, dict[str, tuple[str, str]]]:
-    """Scale two columns to the drawing, as its script does; return the axes' ends."""
-    xy = columns[:, :2]
-    low, high = xy.min(axis=0), xy.max(axis=0)
-    span = np.where(high > low, high - low, 1.0)
-    room = np.array([WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN])
-    placed = MARGIN + (xy - low) / span * room
-    placed[:, 1] = HEIGHT - placed[:, 1]
-    ends = zip("xy", low, high, strict=True)
-    return placed, {name: (f"{a:.2g}", f"{b:.2g}") for name, a, b in ends}
+def film_section(inputs: Inputs) -> Section | None:
+    """Show shared features over the film, and, of held-out samples, how alike."""
+    film, shared = inputs.film, inputs.shared
+    if film is None or shared is None:
+        return None
+    # features of each half come from a model of the other, of a scale of its own
+    shared = film.standardized(shared)
+    elements: list[Element | None] = [_time_courses(film, shared)]
+    if inputs.drawn == "not align":
+        elements.append(_correlations(inputs, film, shared))
+    texts = TEXTS["drawn"]
+    told = texts["film, not align" if inputs.drawn == "not align" else "film, aligned"]
+    return Section.make("film", elements, drawn=told)
+
+
+def _time_courses(film: Timeline, shared: list[Any]) -> Element:
+    k = min(shared[0].shape[1], MAX_COURSES)
+    mean = average_seen(film.lay(shared))
+    columns = ["time", *(f"feature {i}" for i in range(mean.shape[1]))]
+    return Element.make(
+        "time-courses",
+        {"k": k, "all": shared[0].shape[1]},
+        figure=plotting.plot_time_courses(shared, film, components=range(k)),
+        data=Table(columns, [[film.name(t), *row] for t, row in enumerate(mean)]),
+    )
+
+
+def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element | None:
+    ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
+    found = inter_subject_correlation(shared, ids).T
+    # NaN where a feature does not vary in a person: no zero of the mean
+    known = [own[np.isfinite(own)] for own in found]
+    bars = {
+        f"feature {k}": SimpleNamespace(scores=scores, chance=0.0, score="isc")
+        for k, scores in enumerate(known)
+        if scores.size
+    }
+    if not bars:
+        return None
+    names = [subject_name(name) for name in inputs.names]
+    rows = [[k, known_mean(own), *own] for k, own in enumerate(found)]
+    return Element.make(
+        "correlations",
+        figure=plotting.plot_accuracy(bars),
+        data=Table(["feature", "mean", *names], rows),
+    )
