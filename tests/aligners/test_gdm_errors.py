@@ -155,12 +155,12 @@ def test_energy_outside_its_range(study, energy):
         PaperGDM(3, energy=energy).fit(*study)
 
 
-@pytest.mark.parametrize("energy", ["high", [0.5, 0.6, 0.7]])
-def test_settings_of_the_wrong_type(study, energy):
+def test_settings_per_subject(study):
+    message = "energy of PaperGDM has 2 entries for 3 subjects"
+    with pytest.raises(InputError, match=message):
+        PaperGDM(3, energy=[0.5, 0.6]).fit(*study)
     with pytest.raises(TypeError, match="energy of PaperGDM must be a number"):
-        PaperGDM(3, energy=energy).fit(*study)
-    with pytest.raises(InputError, match="kernel of PaperGDM must be a callable"):
-        PaperGDM(3, kernel=["linear", "gaussian"]).fit(*study)
+        PaperGDM(3, energy="high").fit(*study)
     with pytest.raises(TypeError, match="standardize of GDM"):
         GDM(3, standardize="yes").fit(*study)
 
@@ -256,6 +256,13 @@ def test_dimensions_of_at_most_six_subjects_are_listed(rng, n, more):
     with pytest.raises(InputError, match=f"more than the {3 * n} dimensions") as error:
         PaperGDM(99, energy=1).fit(X, [np.arange(12) % 3] * n)
     assert f"(3 + 3 + 3 + 3 + 3 + 3{more})" in str(error.value)
+
+
+def test_settings_of_the_first_subject_serve_a_new_one():
+    model = PaperGDM(2, energy=[0.5, 0.9], kernel=["gaussian", "linear"])
+    ((kernel, energy),) = model._basis_settings(None)
+    assert (kernel.name, energy) == ("gaussian", 0.5)
+    assert [e for _, e in model._basis_settings(2)] == [0.5, 0.9]
 
 
 def test_ids_that_nobody_shares(rng):

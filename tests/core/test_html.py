@@ -61,12 +61,12 @@ def test_a_result_shows_its_numbers_in_a_line_and_a_table(study):
     )
     assert repr(result) == f"ClassificationResult({result})"
     assert "\n" not in repr(result)
-    html = result._repr_html_()
-    assert str(result) in html
-    assert "95 % interval over subjects" in html
-    head, *rows = _rows(html)
-    shown = [float(row[head.index("accuracy")]) for row in rows]
-    assert shown == pytest.approx(result.scores, abs=5e-3)
+    rows = _rows(result._repr_html_())
+    facts = dict(zip(*rows[:2], strict=True))
+    assert facts["mean"] == f"{result.mean:.3f}"
+    assert facts["chance"] == f"{result.chance:.3f}"
+    assert facts["p"].startswith(f"{result.p_value:.3g} ")
+    assert [float(row[3]) for row in rows[3:]] == pytest.approx(result.scores, abs=5e-4)
 
 
 def test_a_check_shows_its_verdict_and_every_feature(gdm):
@@ -86,3 +86,4 @@ def test_the_diagram_tells_what_was_learned(gdm):
 
 def test_a_map_shows_its_size(gdm):
     assert repr(gdm.maps_[0]) == "BasisMap(40 voxels to 2 features)"
+    assert _rows(gdm.maps_[0]._repr_html_())[1][:3] == ["40", "2", "linear"]

@@ -281,11 +281,11 @@ def test_a_category_that_training_lacks_is_missed(rng, protocol):
 def test_results_keep_settings_that_json_can_hold(rng):
     X, y = study_lists(rng)
     graph = np.ones((len(y[0]),) * 2)
-    model = PaperGDM(np.int64(2), energy=np.float64(0.6), kernel_params={})
+    model = PaperGDM(np.int64(2), energy=(np.float64(0.6),) * len(X), kernel_params={})
     result = between_subject_classification(model, X, y)
     kept = json.loads(json.dumps(result.settings))
     assert kept == result.settings
-    assert (kept["n_components"], kept["energy"]) == (2, 0.6)
+    assert (kept["n_components"], kept["energy"]) == (2, [0.6] * len(X))
     assert kept["kernel_params"] == {}
     assert "n_jobs" not in kept
     told = evaluation_metadata(GDM(graph=graph), split_study(X, y), Classification())[
@@ -296,6 +296,16 @@ def test_results_keep_settings_that_json_can_hold(rng):
         GDM(graph=label_graph), split_study(X, y), Classification()
     )
     assert told["settings"]["graph"].startswith("<function label_graph")
+
+
+def test_settings_per_subject_follow_their_subject(rng):
+    X, y = study_lists(rng)
+    energies = [0.5, 0.6, 0.7, 0.8]
+    joint = between_subject_classification(PaperGDM(2, energy=energies), X, y)
+    held = between_subject_classification(
+        PaperGDM(2, energy=energies), X, y, protocol="held-out"
+    )
+    assert min(joint.mean, held.mean) > 0.9
 
 
 def test_inputs_and_aligner_are_unchanged(rng):

@@ -67,14 +67,14 @@ def literal_matching(shared, ids, window, enough):
     return np.array(scores), np.mean(chances)
 
 
-@pytest.mark.parametrize("window", [4, 5, 6])
-def test_matching_with_gaps_equals_its_literal_definition(rng, window):
+@pytest.mark.parametrize(("window", "enough"), [(5, 0.5), (4, 1.0), (6, 0.3)])
+def test_matching_with_gaps_equals_its_literal_definition(rng, window, enough):
     story = rng.normal(size=(40, 3))
     X = [story + 2.0 * rng.normal(size=story.shape) for _ in range(4)]
     missing = [range(10), [12, 15, 16, 17, 30], range(28, 40), []]
     seen, ids = with_gaps(X, missing)
-    found = time_segment_matching(seen, ids, window=window)
-    scores, chance = literal_matching(seen, ids, window, 0.5)
+    found = time_segment_matching(seen, ids, window=window, enough=enough)
+    scores, chance = literal_matching(seen, ids, window, enough)
     assert 0 < scores.mean() < 1
     assert_allclose(found.scores, scores, atol=1e-12)
     assert_allclose(found.chance, chance, rtol=1e-12)
@@ -119,6 +119,8 @@ def test_ids_on_complete_data_change_no_number(rng, protocol, model):
         assert_allclose(named.scores, plain.scores, atol=1e-9)
         assert named.chance == plain.chance
         assert (named.n_samples == 30).all()
+        apart = ~np.eye(4, dtype=bool)
+        assert (named.common[0] == 30 * apart).all()
 
 
 MODELS = {
@@ -136,6 +138,7 @@ def test_every_aligner_is_scored_on_a_film_with_gaps(rng, protocol, name):
     seen, ids = with_gaps(X, [[], range(20, 28), range(70, 80), range(6)])
     result = score_matching(MODELS[name], seen, ids, window=5, protocol=protocol)
     assert result.n_samples.tolist() == [[40, 40, 30, 40], [40, 32, 40, 34]]
+    assert (result.common > 0).sum(axis=-1).tolist() == [[3] * 4] * 2
     n_aligning = result.study["n_aligning"]
     if name in ("SRM", "RHA"):  # on what all saw
         assert n_aligning == [[26] * 4, [30] * 4]
@@ -146,6 +149,7 @@ def test_every_aligner_is_scored_on_a_film_with_gaps(rng, protocol, name):
     assert "30 to 40 samples per subject" in str(result)
     frame = result.to_frame()
     assert frame["samples"].tolist() == result.n_samples.ravel().tolist()
+    assert frame["compared_with"].tolist() == [3] * 8
 
 
 @pytest.mark.parametrize("score", [score_matching, score_reconstruction])
@@ -241,6 +245,7 @@ def test_samples_that_aligned_are_not_scored_but_stand_in_the_average(rng):
         protocol="joint",
     )
     assert result.n_samples.tolist() == [[20] * 4]
+    assert result.common[0, 0].tolist() == [0, 0, 20, 20]
     assert result.mean > 0.9
     labelled = [list("abc") * 20] * 4
     split = split_study(X, labelled, align=[[x[:20] for x in X]])
@@ -281,6 +286,8 @@ def test_wrong_ids_get_one_sentence(rng):
             window=3,
             halves=[np.arange(20) < 10] * 3,
         )
+    with pytest.raises(ValueError, match="enough of Matching"):
+        score_matching(NoAlignment(), X, enough=0)
     with pytest.raises(ValueError, match="groups has 2 entries for 3 subjects"):
         score_matching(NoAlignment(), X, groups=[0, 1], window=3)
 

@@ -60,6 +60,7 @@ def test_a_comparison_of_films_survives_a_file(tmp_path, compared):
     again = Comparison.load(tmp_path)
     for name, result in compared.results.items():
         assert_array_equal(again.results[name].scores, result.scores)
+        assert_array_equal(again.results[name].common, result.common)
     assert str(again) == str(compared)
 
 

@@ -1,4 +1,4 @@
-"""What notebooks show of studies, results, checks and models.
+"""What notebooks show of studies, results, checks, models and maps.
 
 Tables are pandas' own, and every value is escaped. Nothing is read or computed that is
 not in memory already.
@@ -16,9 +16,7 @@ MAX_ROWS = 20  # of a table; of longer ones, the middle is left out
 
 def frame_html(title: Any, frame: Any, note: str = "") -> str:
     """Show a data frame below a title."""
-    how = {"index": False, "border": 0, "max_rows": MAX_ROWS, "na_rep": "n/a"}
-    table = Markup(frame.to_html(float_format="{:.3g}".format, **how))
-    return _page(title, table, _note(note))
+    return _page(title, _table(frame), _note(note))
 
 
 def study_html(study: Any) -> str:
@@ -30,6 +28,27 @@ def study_html(study: Any) -> str:
         total += f", {bare} without a label. Categories: {labels}"
     title = f"Study {study.name or ''} (subjects: {len(study)})"
     return frame_html(title, study.summary().reset_index(), f"{total}.")
+
+
+def result_html(result: Any, interval: tuple[float, float] | None) -> str:
+    """Show a result: mean, interval over subjects, chance, p, and the folds."""
+    p = getattr(result, "p_value", None)
+    facts = {"mean": f"{result.mean:.3f}", "std": f"{result.std:.3f}"}
+    if interval is not None:
+        facts["95 % interval"] = f"{interval[0]:.3f} to {interval[1]:.3f}"
+    facts["chance"] = f"{result.chance:.3f}"
+    if p is not None:
+        facts["p"] = f"{p:.3g} (at least {result.smallest_p:.3g})"
+    frame = result.to_frame()
+    score = getattr(result, "score", "accuracy")
+    who = "subject" if "subject" in frame else "test_subjects"
+    shown = [n for n in ("half", "fold", who, score, "n_test") if n in frame]
+    return _page(
+        f"{result.method} ({result.protocol}), {score}",
+        _facts(facts),
+        _note(f"Chance is {result.chance_is}; the interval is over subjects."),
+        _table(frame[shown]),
+    )
 
 
 def check_html(check: Any) -> str:
@@ -59,12 +78,33 @@ def aligner_html(aligner: Any, diagram: str) -> str:
     return diagram + _page(title, *notes)
 
 
+def map_html(subject_map: Any) -> str:
+    """Show a subject's map: its size, kernel and where its voxels are."""
+    m = subject_map
+    facts = {"voxels": m.n_voxels, "shared features": m.n_components}
+    facts |= {"kernel": m.kernel, "space": m.space or "not known"}
+    if m.n_undetermined:
+        facts["undetermined features"] = m.n_undetermined
+    return _page("Map into the shared space", _facts(facts))
+
+
 def _page(title: Any, *parts: Any) -> str:
     """Put what is below a title into one block."""
     block = Markup(
         '<div style="max-width:60em;overflow-x:auto"><p><b>{}</b></p>{}</div>'
     )
     return str(block.format(title, Markup("").join(parts)))
+
+
+def _table(frame: Any) -> Markup:
+    how = {"index": False, "border": 0, "max_rows": MAX_ROWS, "na_rep": "n/a"}
+    return Markup(frame.to_html(float_format="{:.3g}".format, **how))
+
+
+def _facts(facts: dict[str, Any]) -> Markup:
+    import pandas as pd
+
+    return _table(pd.DataFrame([facts]))
 
 
 def _note(text: str) -> Markup:

@@ -24,6 +24,7 @@ from brainweave._core.validation import (
     check_numbers,
     ids_of,
     labels_per_subject,
+    one_per_subject,
 )
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.maps import BasisMap, SubjectMap
@@ -180,7 +181,7 @@ class BaseAligner(BaseEstimator, Stored):
         names = [f"X[{i}]" for i in range(n)]
         bases = map_subjects(
             self._reader(),
-            *(subjects, labels, [self._basis_settings()] * n, names, runs),
+            *(subjects, labels, self._basis_settings(n), names, runs),
             n_jobs=self._jobs(subjects),
             threads_only=all(isinstance(s, SubjectBasis) for s in subjects),
         )
@@ -210,13 +211,21 @@ class BaseAligner(BaseEstimator, Stored):
         there = str(getattr(self, "device", None)).startswith("cuda")
         return 2 if there and n_jobs is None else n_jobs
 
-    def _basis_settings(self) -> tuple[Kernel, float]:
-        """Return the kernel and the energy of the subjects' bases."""
-        kernel = getattr(self, "kernel", "linear")
-        hp = getattr(self, "kernel_params", None)
-        energy = getattr(self, "energy", 1.0)
-        kernel = check_kernel(kernel, hp, owner=self._owner)
-        return kernel, check_fraction("energy", energy, owner=self._owner)
+    def _basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
+        """Return the kernel and energy of each subject; of a new one, if n is None."""
+        owner, lists = self._owner, []
+        defaults = {"kernel": "linear", "kernel_params": None, "energy": 1.0}
+        for name, default in defaults.items():
+            value = getattr(self, name, default)
+            value = 1.0 if name == "energy" and value is None else value
+            if n_subjects is not None:
+                lists.append(one_per_subject(name, value, n_subjects, owner=owner))
+            else:
+                lists.append([value[0] if isinstance(value, list | tuple) else value])
+        return [
+            (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
+            for k, hp, e in zip(*lists, strict=True)
+        ]
 
     def _reader(self) -> Any:
         """Return what makes the basis of a subject, as this aligner wants it."""
@@ -281,7 +290,8 @@ class BaseAligner(BaseEstimator, Stored):
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
         labels = None if y is None else self._labels_from([y])[0]
-        basis = self._reader()(X, labels, self._basis_settings(), "the new subject")
+        (settings,) = self._basis_settings(None)
+        basis = self._reader()(X, labels, settings, "the new subject")
         if self._spaces is not None:
             (basis.space,) = self._spaces
         if not self._is_piece:

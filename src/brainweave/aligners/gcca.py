@@ -42,7 +42,7 @@ class GCCA(TimeLocked):
         The ridges :math:`g_i`, in units of the mean eigenvalue of a subject's Gram
         matrix. 0 is plain GCCA, for an ``energy`` below 1 or fewer voxels than samples.
         "auto": chosen as :class:`RegularizedHyperalignment` chooses its ``alpha``.
-    energy : float in (0, 1], default=1
+    energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
     kernel, kernel_params : various
         As in :class:`GDM`.

@@ -18,6 +18,7 @@ from brainweave._core.arrays import (
     working_dtype,
 )
 from brainweave._core.exceptions import InputError
+from brainweave._core.html import map_html
 from brainweave._core.stored import Stored
 from brainweave._core.validation import check_option, check_samples
 from brainweave.basis.basis import SubjectBasis
@@ -108,6 +109,8 @@ class SubjectMap(Stored):
     def __repr__(self) -> str:
         size = f"{self.n_voxels} voxels to {self.n_components} features"
         return f"{type(self).__name__}({size})"
+
+    _repr_html_ = map_html
 
     @property
     def kernel(self) -> str:

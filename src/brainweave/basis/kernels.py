@@ -111,7 +111,7 @@ def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kern
     if not isinstance(params, Mapping) or not set(params) <= allowed:
         error = InputError if isinstance(params, Mapping) else TypeError
         raise error(
-            f"kernel_params of {owner} must be {{'hp': number}}; "
+            f"kernel_params of {owner} must be {{'hp': number}}, or a list of such; "
             f"kernels other than {', '.join(DEFAULT_HP)} take none. Got {params!r} for "
             f"{kernel!r}."
         )

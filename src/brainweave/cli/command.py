@@ -158,7 +158,7 @@ PARAM = (
 )
 # parameters of evaluations that --param sets; all others are those of methods
 OF_SCORING = (
-    *("classifier", "window", "step", "score", "block", "border"),
+    *("classifier", "window", "step", "enough", "score", "block", "border"),
     "leave_out",
 )
 SCORING = " Those of the evaluation are " + ", ".join(OF_SCORING) + "."

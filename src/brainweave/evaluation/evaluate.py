@@ -119,8 +119,8 @@ def score_alignment(
         done, that of all folds, and what is done.
     **options : various
         The parameters of the measure: `classifier` and `n_permutations` of
-        "classification"; `window` and `step` of "matching", as in
-        :func:`brainweave.time_segment_matching`, its `standardize`: whether all
+        "classification"; `window`, `step` and `enough` of "matching", as in
+        :func:`brainweave.time_segment_matching`, and its `standardize`: whether all
         features weigh the same; by default not those of ``GDM(scale="agreement")``,
         whose spread is how much subjects agree on them, and its `groups`, one per
         subject: subjects are then compared with other groups alone; `score` of
@@ -402,10 +402,7 @@ def join_with(
 
 
 def _join(aligner: Any, fitted: Any, half: Split, i: int, *, X: Any, y: Any) -> Any:
-    places = {}
-    if isinstance(aligner, BaseAligner):
-        lists = _places_per_subject(aligner, half.n_subjects)
-        places = {name: value[i] for name, value in lists.items()}
+    places = _voxel_places(aligner, i, half.n_subjects)
     with _errors_by_subject_id(half, [i], new=True):
         return fitted.fit_new_subject(X, y, **places)
 
@@ -459,21 +456,34 @@ def takes_bases(aligner: Any) -> bool:
 
 
 def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
-    """Copy an aligner; what was given per subject is cut to these subjects."""
+    """Copy an aligner; settings given per subject are cut to these subjects."""
     copy = clone(aligner)
     if isinstance(copy, BaseAligner):
         copy._warns_of_input = False  # said once, of the whole study
         if len(who) < n_subjects:
-            lists = _places_per_subject(copy, n_subjects)
+            lists = _settings_per_subject(copy, n_subjects)
             copy.set_params(**{k: [v[i] for i in who] for k, v in lists.items()})
     return copy
 
 
-def _places_per_subject(aligner: BaseAligner, n_subjects: int) -> dict[str, Any]:
-    """Return where voxels lie, if a piecewise aligner was given that per subject."""
-    return {
-        name: value
-        for name, value in aligner.get_params(deep=False).items()
-        if name in PER_SUBJECT and given_per_subject(name, value)
-        if len(value) == n_subjects
-    }
+def _settings_per_subject(aligner: Any, n_subjects: int) -> dict[str, Any]:
+    """Return the settings that have one entry per subject, rather than one for all."""
+    found = {}
+    for name, value in aligner.get_params(deep=True).items():
+        kind = name.split("__")[-1]
+        if not isinstance(value, list | tuple) or len(value) != n_subjects:
+            continue
+        if kind in PER_SUBJECT:
+            if given_per_subject(kind, value):
+                found[name] = value
+        elif kind in ("kernel", "kernel_params", "energy"):
+            found[name] = value
+    return found
+
+
+def _voxel_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
+    """Return where one subject's voxels lie, as settings of a piecewise aligner."""
+    if not isinstance(aligner, BaseAligner) or takes_bases(aligner):
+        return {}
+    lists = _settings_per_subject(aligner, n_subjects)
+    return {name: value[i] for name, value in lists.items() if name in PER_SUBJECT}

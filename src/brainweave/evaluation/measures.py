@@ -14,7 +14,7 @@ from sklearn.metrics import confusion_matrix
 from brainweave._core.arrays import Codes, Floats, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
-from brainweave._core.validation import check_int, check_option
+from brainweave._core.validation import check_fraction, check_int, check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.base import seeded_copy
 from brainweave.evaluation.classifiers import (
@@ -213,6 +213,7 @@ class _SubjectBySubject:
                 "chance": _mean([f["chance"] for f in found]),
                 "n_test": max(f["n_samples"] for f in found),
                 "n_samples": [f["n_samples"] for f in found],
+                "common": [f["common"] for f in found],
             }
             yield fold, record | self._told(fold.aligner)
 
@@ -265,13 +266,16 @@ def _comparison(
 
     def compare(i: int) -> dict[str, Any]:
         subject, who, places = scored.subjects[i], compared[i], line.places[i]
-        own = features[i]
+        own, common = features[i], [0] * len(scored)
         if subject.aligned is not None:
             own, rows = own.copy(), places[np.asarray(subject.aligned, bool)]
             own[rows[rows >= 0]] = np.nan
-        others = averages[who] if who else np.full_like(own, np.nan)
+        for j in who:
+            common[j] = int(seen_by_both(own, features[j]).sum())
+        found: dict[str, Any] = {"values": np.nan, "chance": np.nan}
+        others = averages[who] if any(common) else np.full_like(own, np.nan)
         both = seen_by_both(own, others)
-        found = {"values": np.nan, "chance": np.nan, "n_samples": int(both.sum())}
+        found |= {"n_samples": int(both.sum()), "common": common}
         if both.sum() < 2:
             return found
 
@@ -303,6 +307,7 @@ class Matching(_SubjectBySubject):
         window: int = 9,
         step: int = 1,
         standardize: bool | str = "auto",
+        enough: float = 0.5,
         groups: Sequence[Any] | None = None,
     ) -> None:
         self.window = check_int("window", window, minimum=1, owner="Matching")
@@ -310,6 +315,7 @@ class Matching(_SubjectBySubject):
         if not isinstance(standardize, bool):
             check_option("standardize", standardize, ("auto",), owner="Matching")
         self.standardize = standardize
+        self.enough = check_fraction("enough", enough, owner="Matching")
         self.groups = None if groups is None else list(groups)
 
     def _standardizes(self, aligner: Any) -> bool:
@@ -328,8 +334,9 @@ class Matching(_SubjectBySubject):
     def _score(
         self, own: Matrix, others: Matrix, films: Codes, predict: Any
     ) -> tuple[Any, float]:
-        how: Any = {"window": self.window, "step": self.step, "films": films}
-        score, chance = row_means(np.array(segment_hits(own, others, **how)))
+        how: Any = {"window": self.window, "step": self.step, "enough": self.enough}
+        found = segment_hits(own, others, films=films, **how)
+        score, chance = row_means(np.array(found))
         return float(score), float(chance)
 
 

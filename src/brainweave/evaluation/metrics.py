@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import (
+    check_fraction,
     check_int,
     check_list_of_subjects,
     check_option,
 )
 from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.study.study import Study, Subject
-
-
-ENOUGH = 0.5  # share of a segment that both must have seen for it to count
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,14 @@ def time_segment_matching(
     window: int = 9,
     step: int = 1,
     standardize: bool = True,
+    enough: float = 0.5,
 ) -> SegmentMatching:
     """Match segments of time of each subject with the average of the others.
 
     A segment is matched if it correlates, over its features and samples, more with the
     average of the other subjects over the same segment than with their average over any
     segment that does not overlap it. Of subjects who missed parts, what both saw is
-    compared, and a segment counts if they saw at least half of it. Chance is one of the
+    compared; chance then holds for the segments that count. Chance is one of the
     segments that compete or, if that is more, the share of wrong segments that win over
     all that do not overlap with them: in slow noise several times as much.
 
@@ -83,6 +82,8 @@ def time_segment_matching(
         Whether features are standardised over time, so that all weigh the same. With
         False they are centred and keep their spread: use it for features whose spread
         says how much they count, as that of ``GDM(scale="agreement")`` does.
+    enough : float, default=0.5
+        Share of a segment that both the subject and others must have seen.
 
     Returns
     -------
@@ -115,7 +116,7 @@ def time_segment_matching(
     owner = "time_segment_matching"
     features, films = on_timeline(shared, ids, standardize, owner=owner)
     others = averages_of_others(features)
-    how: Any = {"window": window, "step": step, "films": films}
+    how: Any = {"window": window, "step": step, "enough": enough, "films": films}
     found = [segment_hits(*pair, **how) for pair in zip(features, others, strict=True)]
     matched, chances = np.array(found).transpose(1, 0, 2)
     return SegmentMatching(
@@ -142,6 +143,7 @@ def segment_hits(
     *,
     window: int,
     step: int,
+    enough: float = 0.5,
     films: Codes,
 ) -> tuple[Matrix, Matrix]:
     """Return which segments match, and the chance of each; NaN where one cannot count.
@@ -149,11 +151,12 @@ def segment_hits(
     Rows of NaN were not seen. Segments count where enough was seen by both and there is
     a rival; segments do not cross from one film into another.
     """
+    check_fraction("enough", enough, owner="time_segment_matching")
     starts = _segment_starts(len(own), window, step)
     at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
     correlation, common = _segment_correlations(own, others, window)
-    correlation, both = correlation[at], common[at] >= ENOUGH * window
+    correlation, both = correlation[at], common[at] >= max(enough * window, 1)
     whole = films[starts] == films[starts + window - 1]
     both &= np.outer(whole, whole)
     comparable = both & ~overlap

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
-from brainweave._core.html import frame_html
+from brainweave._core.html import frame_html, result_html
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
 from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
@@ -97,16 +97,7 @@ class _Scores:
     def _repr_html_(self) -> str:
         from brainweave.evaluation.comparison import subject_interval
 
-        frame: Any = self.to_frame()  # type: ignore[attr-defined]
-        told = ["method", "protocol", "classifier"]
-        frame = frame.drop(columns=told, errors="ignore").dropna(axis=1, how="all")
-        ends = subject_interval(self)
-        note = (
-            f"95 % interval over subjects: {ends[0]:.3f} to {ends[1]:.3f}."
-            if ends
-            else ""
-        )
-        return frame_html(str(self), frame, note)
+        return result_html(self, subject_interval(self))
 
 
 @dataclass(kw_only=True, repr=False)
@@ -248,6 +239,9 @@ class SubjectScores(_Scores):
         What was measured.
     n_samples : ndarray of shape (n_parts, n_subjects)
         How many samples of each subject were compared.
+    common : ndarray of shape (n_parts, n_subjects, n_subjects)
+        How many samples the subject of a row had in common with that of a column, who
+        was among those averaged; 0 for pairs that were not compared.
     protocol, method, seconds, settings, study, design
         As in :class:`ClassificationResult`.
     """
@@ -255,6 +249,7 @@ class SubjectScores(_Scores):
     subjects: list[str]
     score: str
     n_samples: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
+    common: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
 
     @classmethod
     def _from_records(
@@ -269,10 +264,12 @@ class SubjectScores(_Scores):
         n_parts = 1 + max(r["half"] for r in records)
         scores = np.full((n_parts, len(subjects)), np.nan)
         n_samples = np.zeros(scores.shape, np.intp)
+        common = np.zeros((*scores.shape, len(subjects)), np.intp)
         for r in records:
             where = [subjects.index(id) for id in r["test_subjects"]]
             scores[r["half"], where] = np.array(r["subject_scores"], np.float64)
             n_samples[r["half"], where] = r.get("n_samples", 0)
+            common[r["half"], where] = r.get("common", 0)
         if np.isnan(scores).all():
             raise InputError(
                 "No subject could be scored: too few samples were seen by a subject "
@@ -284,6 +281,7 @@ class SubjectScores(_Scores):
             subjects=list(subjects),
             score=score,
             n_samples=n_samples,
+            common=common,
             **fields,
         )
 
@@ -297,8 +295,8 @@ class SubjectScores(_Scores):
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per part and subject.
 
-        Columns are method, protocol, half, subject, the score, and samples (how many
-        stood behind it).
+        Columns are method, protocol, half, subject, the score, samples (how many stood
+        behind it) and compared_with (how many others had some of them).
         """
         import pandas as pd
 
@@ -314,6 +312,7 @@ class SubjectScores(_Scores):
         )
         if self.n_samples.shape == self.scores.shape:
             frame["samples"] = self.n_samples.ravel()
+            frame["compared_with"] = (self.common > 0).sum(axis=-1).ravel()
         return frame
 
     def __str__(self) -> str:
@@ -470,7 +469,7 @@ def chance_level(records: Sequence[Record]) -> float:
 FORMAT = "brainweave-results"
 ARRAYS: dict[str, Any] = {
     **dict.fromkeys(("scores", "permutation_scores"), np.float64),
-    **dict.fromkeys(("confusion", "n_samples"), np.intp),
+    **dict.fromkeys(("confusion", "n_samples", "common"), np.intp),
 }
 
 

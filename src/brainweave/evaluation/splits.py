@@ -133,23 +133,23 @@ class Split:
     ) -> list[SubjectBasis]:
         """Return the bases of some subjects, as an aligner wants them."""
         standardize = aligner.get_params(deep=False).get("standardize", True)
-        kernel, energy = aligner._basis_settings()
-        keys = {i: (i, kernel, standardize) for i in who}
-        full = aligner._needs_eigenbasis or energy < 1
+        settings = aligner._basis_settings(self.n_subjects)
+        keys = {i: (i, settings[i][0], standardize) for i in who}
+        full = {i: aligner._needs_eigenbasis or settings[i][1] < 1 for i in who}
         new = [
             i
             for i in who
             if (basis := self._bases.get(keys[i])) is None
-            or (full and not basis.is_decomposed)
+            or (full[i] and not basis.is_decomposed)
         ]
         told = type(aligner).__name__, len(new), len(who) - len(new)
         logger.debug("%s: %d bases are made, %d used again", *told)
         recipes = [self._recipe(*keys[i]) for i in new]
-        made = map_subjects(_make_basis, recipes, [full] * len(new), n_jobs=n_jobs)
+        made = map_subjects(_make_basis, recipes, [full[i] for i in new], n_jobs=n_jobs)
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
         cut = []
         for i in who:
-            basis = self._bases[keys[i]]
+            basis, energy = self._bases[keys[i]], settings[i][1]
             cut.append(basis if energy == basis.energy else basis.cut(energy))
             cut[-1].space = self.aligning.subjects[i].space  # which knows the places
         return cut

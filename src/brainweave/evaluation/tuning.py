@@ -199,7 +199,7 @@ class GDMCV(BaseAligner):
             named, hp = kernel if isinstance(kernel, tuple) else (kernel, None)
             hp = None if hp is None else {"hp": hp}
             params |= {"kernel": named, "kernel_params": hp}
-            self._model(params)._basis_settings()  # refuses what cannot be
+            self._model(params)._basis_settings(None)  # refuses what cannot be
             settings.append(params)
         return settings
 

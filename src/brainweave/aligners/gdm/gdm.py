@@ -125,9 +125,9 @@ class GDM(GraphAligner):
         Whether the spread of a feature, the root mean square over subjects, is how
         much they agree on it, relative to the first, or 1. It is smaller in a subject
         whose samples hardly differ on the feature.
-    kernel : str or callable, default="linear"
+    kernel : str, callable, or one per subject, default="linear"
         "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
-    kernel_params : dict, optional
+    kernel_params : dict, or one per subject, optional
         ``{"hp": value}``; by default the value of the paper's supplement.
     graph : "labels", "time", "labels+time", callable, Graph or matrix, default="labels"
         "labels": y are categories; all count alike. "time": y are stimulus or time ids

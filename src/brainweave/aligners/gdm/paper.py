@@ -42,7 +42,7 @@ class PaperGDM(GraphAligner):
     n_components : int or "auto", default=10
         Number of shared features K. "auto" keeps those that hold up on samples that
         did not align (see :class:`GDM`).
-    energy : float in (0, 1], default=0.82
+    energy : float in (0, 1], or one per subject, default=0.82
         Share of the summed singular values that each subject keeps.
     graph : "labels", "time", "labels+time", callable, Graph or matrix, default="labels"
         As in :class:`GDM`; with "labels" the weights are +1 within and -1 between
@@ -90,7 +90,7 @@ class PaperGDM(GraphAligner):
 
     n_components: int | str = 10
     _: KW_ONLY
-    energy: float = 0.82
+    energy: Any = 0.82
     kernel: Any = "linear"
     kernel_params: Any = None
     graph: Any = "labels"

@@ -235,7 +235,7 @@ class SemiSupervisedSRM(FromRandomStart):
     alpha: float = 0.5
     gamma: float = 1.0
     max_iter: int = 200
-    energy: float = 1.0
+    energy: Any = 1.0
 
     _isometric = True
     _stored: ClassVar[dict[str, Any]] = {

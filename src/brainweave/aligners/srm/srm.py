@@ -23,7 +23,7 @@ from brainweave.basis.basis import SubjectBasis
 class _SharedResponseModel(FromRandomStart):
     """Base of :class:`DetSRM` and :class:`SRM`."""
 
-    energy: float = 1.0
+    energy: Any = 1.0
     device: Any = None
 
     _isometric = True
@@ -73,7 +73,7 @@ class DetSRM(_SharedResponseModel):
     tol : float, default=1e-5
         Stop once an iteration changes the objective by less than this share of all
         that was gained; 0 does all ``max_iter`` iterations.
-    energy : float in (0, 1], default=1
+    energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
