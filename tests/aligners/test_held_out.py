@@ -524,3 +524,35 @@ def test_an_automatic_number_has_few_false_components(monkeypatch, rng, p, kept)
     mean = np.cumsum(-np.log1p(-np.minimum(p, 0.999))) / np.arange(1, 9)
     assert test.n_kept == np.flatnonzero([True, *(mean <= 0.05)])[-1]
     assert np.all(np.diff(test.p) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("means", "likely", "added"),
+    [
+        ([0.01, 0.01, 0.0], [0.2, 0.4], 2),  # at most as many again
+        ([0.03, -0.01, 0.03], [0.2, 0.4, 0.6], 1),  # the second is below the bound
+        ([0.0, 0.0], [0.9, 0.9], 0),  # at clear signal they can be excluded
+        ([0.02, 0.02], [], 0),
+    ],
+)
+def test_of_categories_components_are_added_that_may_be_shared(means, likely, added):
+    values = np.vstack([means, np.tile([[0.01], [-0.01]], (50, len(means)))])
+    assert agreement._count_possible(values, np.array(likely)) == added
+    upper = np.array(means) + 1.28 * 0.01
+    enough = upper >= 0.05 * np.mean(likely) if likely else np.zeros(len(means), bool)
+    literal = next((k for k, ok in enumerate(enough) if not ok), len(means))
+    assert added == min(literal, len(likely))
+
+
+def test_at_weak_signal_more_of_categories_are_kept_than_are_significant():
+    study = bw.simulate_study(
+        n_subjects=6,
+        categories=8,
+        n_runs=4,
+        n_samples=240,
+        n_voxels=250,
+        random_state=1,
+    )
+    aligning, _ = study.split_halves(by="run")
+    likely = (bw.alignment_check(bw.GDM(7).fit(aligning)).p < 0.3).sum()
+    assert likely < bw.GDM().fit(aligning).n_components_ <= 2 * likely

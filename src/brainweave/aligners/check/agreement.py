@@ -43,9 +43,10 @@ from brainweave.graphs.builders import NO_GROUP
 CHUNK = 500_000  # numbers held at a time per subject: about what a cache holds
 SIGNS = np.array([-1, 1], np.int8)
 SIGNIFICANT = 0.05
-#: Up to which p components are tested, and those of categories kept. One that is lost
-#: costs accuracy, one too many hardly does; on average there is less than half of one.
-LIKELY = 0.3
+LIKELY = 0.3  # up to which p components are tested
+#: Below this share of the mean agreement of the likely ones, a component of categories
+#: is not kept; and how many standard deviations by chance its agreement may be larger.
+NEGLIGIBLE, DOUBT = 0.05, 1.28
 #: The share of components of a film that may be kept though they are not shared.
 FALSE_SHARE = 0.05
 NEIGHBOURS = 4  # components that are tested together with one, at most
@@ -57,7 +58,7 @@ class Agreement(NamedTuple):
 
     agreement: Matrix  # of each component
     p: Matrix
-    n_kept: int  # the most of which a share of FALSE_SHARE is expected to be noise
+    n_kept: int  # by an automatic number
     n_together: int  # how many of the first are clearest together
     statistic: float  # of these
     null: Matrix  # the same by chance, (n_folds, n_permutations)
@@ -106,13 +107,27 @@ def permutation_test(
         agreement[k : k + found.size] = found
         hopeless = not by_share or doubt > FALSE_SHARE * n_components
         if p[k] >= LIKELY and hopeless:
-            whole = [half.statistics(k, n_components, 1)[0] for half in halves]
-            agreement[k:] = np.mean(whole, axis=0)
+            n = 1 if by_share else None
+            whole = [half.statistics(k, n_components, n) for half in halves]
+            rest = np.mean(whole, axis=0)
+            agreement[k:] = rest[0]
+            if not by_share:
+                n_kept = k + _count_possible(rest, agreement[:k])
             break
         for half in halves:
             half.take_out(k)
+    else:
+        n_kept = n_kept if by_share else n_components
     n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
     return Agreement(agreement, p, n_kept, n_together, statistic, null)
+
+
+def _count_possible(values: Matrix, likely: Matrix) -> int:
+    """Count the first components that may agree a twentieth as much as likely ones."""
+    values = values[:, : likely.size]
+    bound = values[0] + DOUBT * np.sqrt((values[1:] ** 2).mean(axis=0))
+    possible = bound >= NEGLIGIBLE * likely.mean() if likely.size else bound > np.inf
+    return int(np.append(possible, False).argmin())
 
 
 def p_of(statistic: float, null: Matrix) -> float:

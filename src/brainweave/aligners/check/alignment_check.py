@@ -22,7 +22,6 @@ from brainweave._core.html import check_html
 from brainweave._core.stored import Stored
 from brainweave._core.validation import check_int, check_list_of_subjects
 from brainweave.aligners.check.agreement import (
-    LIKELY,
     SIGNIFICANT,
     agreement_of_groups,
     p_of,
@@ -307,7 +306,7 @@ def count_holding(
             AlignmentWarning,
         )
     else:
-        k = kept if by_share else int((check.p < LIKELY).sum())
+        k = kept
     aligner.__dict__["_check"] = replace(
         check, agreement_cv=check.agreement_cv[:k], p=check.p[:k], features=None
     )

@@ -98,9 +98,10 @@ class GDM(GraphAligner):
         Number of shared features K. "auto" tests components in their order on samples
         that did not align (see :func:`brainweave.alignment_check`) and keeps as many
         as leave an expected share of false ones of at most 5 % (ForwardStop [2]_).
-        With labels, which inform few, as long as p < .3: on average less than half of
-        one too many. 10, with a warning, if nothing holds up. There are no more than
-        the graph informs: one per group.
+        With labels, as long as p < .3, and at most as many again as long as an
+        agreement of a twentieth of theirs cannot be excluded. 10, with a warning, if
+        nothing holds up. There are no more than the graph informs: one less than there
+        are categories.
     shrinkage : "auto", "ledoit-wolf" or float, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 (16)
         at predicting groups (features of stimuli) from other runs of the same subject,
