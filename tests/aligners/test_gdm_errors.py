@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from brainweave import GDM, PaperGDM, label_graph
+from brainweave import GDM, PaperGDM, SubjectBasis, label_graph
 from brainweave._core.exceptions import (
     AlignmentWarning,
     InputError,
@@ -258,11 +258,22 @@ def test_dimensions_of_at_most_six_subjects_are_listed(rng, n, more):
     assert f"(3 + 3 + 3 + 3 + 3 + 3{more})" in str(error.value)
 
 
-def test_settings_of_the_first_subject_serve_a_new_one():
-    model = PaperGDM(2, energy=[0.5, 0.9], kernel=["gaussian", "linear"])
-    ((kernel, energy),) = model._basis_settings(None)
+def test_a_new_subject_brings_its_kernel_where_subjects_differ(rng):
+    X = [rng.normal(size=(30, 8)) for _ in range(3)]
+    y = np.arange(30) % 3
+    alike = PaperGDM(2, energy=[0.5, 0.5], kernel=["gaussian", "gaussian"])
+    ((kernel, energy),) = alike._basis_settings(None)
     assert (kernel.name, energy) == ("gaussian", 0.5)
+    model = PaperGDM(2, energy=[0.5, 0.9], kernel=["gaussian", "linear"])
     assert [e for _, e in model._basis_settings(2)] == [0.5, 0.9]
+    model.fit(X[:2], [y, y])
+    with pytest.raises(InputError, match=r"differ in kernel.*SubjectBasis"):
+        model.fit_new_subject(X[2], y)
+    basis = SubjectBasis(X[2], kernel="quadratic", energy=0.8)
+    joined = model.fit_new_subject(basis, y)
+    assert joined.kernel == "quadratic"
+    same = PaperGDM(2, energy=0.8, kernel="quadratic").fit(X[:2], [y, y])
+    assert joined.basis.n_kept == same.fit_new_subject(X[2], y).basis.n_kept
 
 
 def test_ids_that_nobody_shares(rng):

@@ -211,7 +211,9 @@ class BaseAligner(BaseEstimator, Stored):
         there = str(getattr(self, "device", None)).startswith("cuda")
         return 2 if there and n_jobs is None else n_jobs
 
-    def _basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
+    def _basis_settings(
+        self, n_subjects: int | None, new: Any = None
+    ) -> list[tuple[Kernel, float]]:
         """Return the kernel and energy of each subject; of a new one, if n is None."""
         owner, lists = self._owner, []
         defaults = {"kernel": "linear", "kernel_params": None, "energy": 1.0}
@@ -220,8 +222,18 @@ class BaseAligner(BaseEstimator, Stored):
             value = 1.0 if name == "energy" and value is None else value
             if n_subjects is not None:
                 lists.append(one_per_subject(name, value, n_subjects, owner=owner))
+            elif not isinstance(value, list | tuple):
+                lists.append([value])
+            elif all(own == value[0] for own in value[1:]):
+                lists.append([value[0]])
+            elif isinstance(new, SubjectBasis):
+                return [(new.kernel, new.energy)]
             else:
-                lists.append([value[0] if isinstance(value, list | tuple) else value])
+                raise InputError(
+                    f"The subjects of this {owner} differ in {name}: {list(value)}. "
+                    "Give the new subject as a SubjectBasis with its own kernel and "
+                    "energy."
+                )
         return [
             (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
             for k, hp, e in zip(*lists, strict=True)
@@ -290,7 +302,7 @@ class BaseAligner(BaseEstimator, Stored):
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
         labels = None if y is None else self._labels_from([y])[0]
-        (settings,) = self._basis_settings(None)
+        (settings,) = self._basis_settings(None, X)
         basis = self._reader()(X, labels, settings, "the new subject")
         if self._spaces is not None:
             (basis.space,) = self._spaces
