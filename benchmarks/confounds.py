@@ -35,7 +35,7 @@ def accuracy(folder: Path, room: float, **options: Any) -> tuple[float, float]:
     study = load_bids(folder, **options)
     score = between_subject_classification(GDM(), study, protocol="joint").mean
     runs = [run for own in study.record["runs"].values() for run in own.values()]
-    return score, float(np.mean([run["lost"] for run in runs]))
+    return score, float(np.mean([run.get("lost", 0.0) for run in runs]))
 
 
 def main(out: Path) -> None:
