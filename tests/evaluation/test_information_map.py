@@ -74,7 +74,7 @@ def quick_map(by):
     atlas = nib.Nifti1Image(CUBES.astype(np.int16), AFFINE)
     piecewise = {
         "parcels": lambda: Parcelwise(aligner, atlas),
-        "searchlight": lambda: Searchlight(aligner, 8, spacing=8),
+        "searchlight": lambda: Searchlight(aligner, 10, spacing=10),
     }[by]()
     study = planted_brains(0, 11)
     return study, information_map(piecewise, study, leave_out=5)
