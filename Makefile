@@ -42,7 +42,7 @@ test-thorough: $(VENV)/.dev  ## slow tests: every method on noise, long searches
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
 
 # where a command may write no file, or is told to stop twice, neither can what measures it
-NOT_MEASURED := --deselect tests/cli/test_wrong_usage.py::test_a_full_disk_leaves_nothing_half_written \
+NOT_MEASURED := --deselect tests/test_faults.py::test_a_full_disk_leaves_nothing_half_written \
 	--deselect tests/test_faults.py::test_ctrl_c_twice_ends_the_work_and_loses_nothing
 coverage: $(VENV)/.dev $(TORCH_VENV)/.ready  ## lines and branches that the tests execute, including the processes they start
 	@rm -f .coverage .coverage.*

@@ -316,8 +316,8 @@ def draw_figure(
         common: dict[str, Any] = {"figure": plan.name, "dataset": setting.name}
         common |= {"data": kind, "kernel": plan.kernel, "hp": plan.hp}
         common |= {"n_components": setting.n_components, "nu": setting.nu}
-        points = pd.DataFrame({plan.what: plan.values, "mean": panel.curves["GDM"]})
-        points = points.assign(std=panel.errors["GDM"], error=curve["error"])
+        points = pd.DataFrame({plan.what: plan.values, "mean": panel.mean})
+        points = points.assign(std=panel.std, error=curve["error"])
         points = points.assign(beside_mean=curve["beside_mean"])
         rows += [
             {**common, "curve": "GDM", **point} for point in points.to_dict("records")
@@ -373,8 +373,8 @@ def _panel(
     return CurvePanel(
         title,
         (100 * curve["x"]).tolist(),
-        {"GDM": whole["mean"].tolist()},
-        {"GDM": whole["std"].tolist()},
+        whole["mean"].tolist(),
+        whole["std"].tolist(),
         {
             "without alignment": float(means[WITHOUT]),
             "best of others": float(means[[m for m in COMPETING if m in means]].max()),
@@ -396,6 +396,6 @@ def _save_curves(
     from reproduction.curves import plot_curve_panels
 
     write_table(folder, name, numbers)
-    drawn = plot_curve_panels(panels, xlabel=f"{what} (%)")
+    drawn = plot_curve_panels(panels, f"{what} (%)")
     with mpl.rc_context({"svg.hashsalt": name}):
         drawn.savefig(folder / f"{name}.svg", metadata={"Date": None})

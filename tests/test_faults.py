@@ -330,6 +330,36 @@ def test_a_full_disk_stops_a_comparison_that_goes_on_later(
     assert n_full >= len(sizes) / 2
 
 
+@pytest.fixture(scope="module")
+def model(server, study):
+    """A model of the study."""
+    path = study.parent / "model.safetensors"
+    assert server("fit", study, "-o", path, *METHOD, place=path)["code"] == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "{study}", "-o", "{tmp}/m.safetensors", "--n-components", "2"),
+        ("transform", "{model}", "{study}", "{tmp}/out"),
+        ("convert", "{study}", "{tmp}/st"),
+        ("report", "{tmp}/r.html", "--study", "{study}"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_full_disk_leaves_nothing_half_written(
+    server, study, model, tmp_path, command
+):
+    filled = [a.format(study=study, model=model, tmp=tmp_path) for a in command]
+    # files may not grow beyond a kilobyte: as on a full disk
+    answer = server(*filled, "-q", place=tmp_path, limit=1024)
+    assert answer["code"] == 1
+    lines = [li for li in answer["said"].splitlines() if li.startswith("Error: ")]
+    assert len(lines) == 1, answer["said"]
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
 @pytest.mark.parametrize("kind", ["study", "model", "report"])
 def test_a_full_disk_leaves_what_was_there(server, study, small_disk, kind):
     disk = small_disk(4000)

@@ -3,8 +3,10 @@
 ``python tools/trace_paths.py`` prints a table in Markdown, for the architecture page of
 CONTRIBUTING. A function counts once, with its methods, inner functions and properties,
 and a file counts if one of its functions runs; what imports run does not count.
+``python tools/trace_paths.py FOLDER ...`` prints the sizes of packages in folders.
 """
 
+import ast
 import sys
 import tempfile
 import threading
@@ -76,8 +78,27 @@ def tasks(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
+def size(package: Path) -> str:
+    """Return the row of a table: lines, share of docstrings, files and functions."""
+    texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    n_lines = sum(len(text.splitlines()) for text in texts)
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef)]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    found = [n for n in nodes if isinstance(n, documented) and ast.get_docstring(n)]
+    docs = [n.body[0] for n in found]
+    n_docs = sum((doc.end_lineno or 0) - doc.lineno + 1 for doc in docs)
+    cells = f"{n_lines:,}", f"{n_docs / n_lines:.0%}", len(texts), f"{len(functions):,}"
+    return f"| {package} | {' | '.join(map(str, cells))} |"
+
+
 def main() -> None:
     """Run each task once to import what it needs, then trace it."""
+    if sys.argv[1:]:
+        print("| package | lines | docstrings | files | functions |")
+        print("| --- | --- | --- | --- | --- |")
+        print(*(size(Path(folder)) for folder in sys.argv[1:]), sep="\n")
+        return
     print("| task | files | functions |\n| --- | --- | --- |")
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as cold:

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError, ModelFileError
-from brainweave.aligners import plugins as module
 from brainweave.cli.console import UsageError
 from brainweave.cli.models import make_aligner
+from brainweave.persistence import models as module
 from brainweave.testing import check_aligner
 
 PLUGIN = Path(__file__).parents[2] / "plugin_template/src/brainweave_mean_template"

@@ -35,11 +35,11 @@ def test_a_conversion_writes_its_configuration_which_gives_the_same_again(
         assert (tmp_path / "again" / name).read_bytes() == (study / name).read_bytes()
 
 
-def test_convert_reads_bids(tmp_path, execute):
+def test_convert_reads_bids(tmp_path, call):
     simulate_bids(tmp_path / "bids", n_voxels=(60, 80), categories=3)
-    done = execute("convert", tmp_path / "bids", tmp_path / "st", "--task", "objects")
-    assert "Writing subjects: done" in done.stderr
-    assert done.stdout.startswith(str(tmp_path / "st"))
+    shown, told = call("convert", tmp_path / "bids", tmp_path / "st", "--task=objects")
+    assert "Writing subjects: done" in told
+    assert shown.startswith(str(tmp_path / "st"))
     got = bw.Study.open(tmp_path / "st")
     want = bw.load_bids(tmp_path / "bids", task="objects")
     assert got.ids == want.ids == ["01", "02"]

@@ -87,9 +87,9 @@ def test_every_kind_of_option_reaches_the_aligner(study, tmp_path, call, options
         assert len(model.shared_response_) == 3  # one sample per category
 
 
-def test_transform_writes_shared_features_with_labels(study, model, tmp_path, execute):
-    done = execute("transform", model, study, tmp_path / "shared")
-    assert "2 shared features" in done.stdout
+def test_transform_writes_shared_features_with_labels(study, model, tmp_path, call):
+    shown, _ = call("transform", model, study, tmp_path / "shared")
+    assert "2 shared features" in shown
     shared, data = bw.Study.open(tmp_path / "shared"), bw.Study.open(study)
     want = bw.load(model).transform([s.samples for s in data])
     for a, b, subject in zip(shared, want, data, strict=True):
@@ -98,7 +98,7 @@ def test_transform_writes_shared_features_with_labels(study, model, tmp_path, ex
     assert (tmp_path / "shared" / "brainweave.toml").is_file()
 
 
-def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute, call):
+def test_add_subject_joins_without_changing_the_others(study, tmp_path, call):
     three = tmp_path / "three"
     call(
         *("convert", study, three, "-q", "--participant-label", "01"),
@@ -107,8 +107,8 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute,
     small, large = tmp_path / "m.safetensors", tmp_path / "n.safetensors"
     how = ("--method", "paper-gdm", "--n-components", 2, "--param", "energy=0.6")
     call("fit", three, "-o", small, *how, "-q")
-    done = execute("add-subject", small, study, "-o", large, "-q")
-    assert "joined: 03" in done.stdout
+    shown, _ = call("add-subject", small, study, "-o", large, "-q")
+    assert "joined: 03" in shown
     before, after = bw.load(small), bw.load(large)
     assert after.n_subjects_ == 4
     for a, b in zip(before.maps_, after.maps_, strict=False):

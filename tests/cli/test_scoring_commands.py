@@ -14,9 +14,9 @@ from brainweave.evaluation.splits import match_study
 from evaluation_studies import unrelated_study
 
 
-def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
+def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, call):
     out = tmp_path / "ev"
-    done = execute(
+    shown, _ = call(
         *("compare", study, "-o", out, "--method", "paper-gdm"),
         *("--n-components", 2, "--param", "energy=0.6"),
         *("--n-permutations", 3, "-q"),
@@ -36,16 +36,16 @@ def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
         assert_allclose(results[name].scores, want.scores)
         assert results[name].p_value == want.p_value
         assert results[name].confusion.tolist() == want.confusion.tolist()
-        assert f"{want.mean:.3f}" in done.stdout
+        assert f"{want.mean:.3f}" in shown
     with (out / "folds.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert len(rows) == 16
     assert {r["method"] for r in rows} == set(results)
     ours = "nu-SVM, overlapping pairs by their means"
     assert {r["classifier"] for r in rows} == {ours}
-    assert f"classifier: {ours}" in done.stdout
-    assert "chance: the most frequent category" in done.stdout
-    assert "p: permuted labels, at least 0.25" in done.stdout
+    assert f"classifier: {ours}" in shown
+    assert "chance: the most frequent category" in shown
+    assert "p: permuted labels, at least 0.25" in shown
     assert results["paper-gdm (joint)"].smallest_p == 0.25
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     kept = tomllib.loads((out / "compare.toml").read_text())["compare"]
@@ -53,13 +53,11 @@ def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
     assert kept["param"] == ["energy=0.6"]
 
 
-def test_compare_scores_methods_and_keeps_those_that_are_done(
-    study, tmp_path, execute, call
-):
+def test_compare_scores_methods_and_keeps_those_that_are_done(study, tmp_path, call):
     out = tmp_path / "cmp"
     options = ("--match", "truncate", "--n-components", 2, "--no-report", "-o", out)
     options = (*options, "--protocol", "joint")
-    execute("compare", study, "--method", "gdm", *options, "-q")
+    call("compare", study, "--method", "gdm", *options, "-q")
     cells = {p: p.stat().st_mtime_ns for p in (out / "store" / "cells").iterdir()}
     assert len(cells) == 8  # halves and subjects
     call("compare", study, "--method", "gdm, hyperalignment", *options, "-q")

@@ -1,7 +1,6 @@
 """Wrong paths, types and options: one sentence, exit 2 or 1, nothing half-written."""
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -156,30 +155,6 @@ def test_damaged_files_are_named(study, model, tmp_path, call):
     (tmp_path / "st" / "sub-02.npy").write_bytes(b"x")
     _, error = call("fit", tmp_path / "st", "-o", tmp_path / "n.safetensors", code=1)
     assert "sub-02.npy" in error
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("fit", "{study}", "-o", "{tmp}/m.safetensors", "--n-components", "2"),
-        ("transform", "{model}", "{study}", "{tmp}/out"),
-        ("convert", "{study}", "{tmp}/st"),
-        ("report", "{tmp}/r.html", "--study", "{study}"),
-    ],
-    ids=lambda a: a[0],
-)
-def test_a_full_disk_leaves_nothing_half_written(
-    study, model, tmp_path, execute, arguments
-):
-    def limit():  # files may not grow beyond a kilobyte: as on a full disk
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
-
-    filled = [a.format(study=study, model=model, tmp=tmp_path) for a in arguments]
-    done = execute(*filled, "-q", code=1, preexec_fn=limit)
-    lines = [li for li in done.stderr.splitlines() if li.startswith("Error: ")]
-    assert len(lines) == 1, done.stderr
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_an_interruption_leaves_whole_files_and_says_how_to_go_on(

@@ -105,7 +105,8 @@ def _p_values_of_noise(name, protocol, n_studies, n_permutations):
 @pytest.mark.parametrize("protocol", ["joint", "held-out"])
 @pytest.mark.parametrize("name", ALIGNERS)
 def test_a_little_noise_is_no_finding_by_any_method(name, protocol):
-    assert _p_values_of_noise(name, protocol, 4, 9).mean() > 0.25
+    n_studies = 2 if name in ("GDMCV", "Searchlight") else 4
+    assert _p_values_of_noise(name, protocol, n_studies, 9).mean() > 0.25
 
 
 @pytest.mark.thorough

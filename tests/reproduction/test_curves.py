@@ -1,20 +1,18 @@
 """Curves of accuracy, a panel per data set."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose
 
-from brainweave._core.exceptions import InputError
 from reproduction.curves import CurvePanel, plot_curve_panels
 
 
 def test_curve_panels_hold_curves_bands_and_lines():
     lines = {"without alignment": 0.3, "best of others": 0.5, "guess": 0.125}
     panels = [
-        CurvePanel(name, [0, 10, 20], {"GDM": y}, {"GDM": [0.1] * 3}, lines)
+        CurvePanel(name, [0, 10, 20], y, [0.1] * 3, lines)
         for name, y in (("DS105", [0.6, 0.55, np.nan]), ("Raider", [0.5, 0.4, 0.3]))
     ]
-    figure = plot_curve_panels(panels, xlabel="incompleteness (%)")
+    figure = plot_curve_panels(panels, "incompleteness (%)")
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["DS105", "Raider"]
     curve, *levels = figure.axes[1].get_lines()
     assert_allclose(curve.get_ydata(), [50, 40, 30], rtol=1e-12)
@@ -24,12 +22,5 @@ def test_curve_panels_hold_curves_bands_and_lines():
 
 
 def test_curve_panels_leave_no_empty_axes():
-    panels = [CurvePanel(str(i), [0], {"GDM": [0.5]}) for i in range(4)]
-    assert len(plot_curve_panels(panels, columns=3).axes) == 4
-
-
-def test_wrong_input_is_named():
-    with pytest.raises(InputError, match="no panels"):
-        plot_curve_panels([])
-    with pytest.raises(InputError, match=r"curves\['GDM'\] has 1 values for 2 points"):
-        CurvePanel("d", [0, 1], {"GDM": [0.5]})
+    panels = [CurvePanel(str(i), [0], [0.5], [0.1], {}) for i in range(4)]
+    assert len(plot_curve_panels(panels, "energy (%)").axes) == 4

@@ -271,6 +271,20 @@ def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
         load_matlab(path)
 
 
+def test_one_process_reads_until_a_file_fails(tmp_path, monkeypatch):
+    path = tmp_path / "x.mat"
+    path.write_bytes(b"")
+    reader = "brainweave.study.formats.matlab.read_variables"
+    monkeypatch.setattr(reader, lambda path: {"process": os.getpid()})
+    first, second = read_matlab(path), read_matlab(path)
+    assert first == second != {"process": os.getpid()}
+    monkeypatch.setattr(reader, lambda path: 1 / 0)
+    with pytest.raises(StudyError, match="division by zero"):
+        read_matlab(path)
+    monkeypatch.setattr(reader, lambda path: {"process": os.getpid()})
+    assert read_matlab(path) != first
+
+
 def test_structs_sparse_matrices_and_nested_cells_are_left_out(tmp_path):
     import scipy.sparse
 

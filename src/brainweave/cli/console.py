@@ -26,10 +26,6 @@ class UsageError(InputError):
     """The command was called in a way that cannot work."""
 
 
-class Unwritable(BrainweaveError):
-    """A place cannot be written to."""
-
-
 class PartlyFailed(BrainweaveError):
     """Some subjects or methods failed and were named; the others are done."""
 

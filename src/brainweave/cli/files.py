@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brainweave._core.exceptions import BrainweaveError
 from brainweave._core.io import check_can_write, write_text
 from brainweave._core.version import __version__, versions
 from brainweave.cli.command import MADE, NOT_WRITTEN
-from brainweave.cli.console import Console, Unwritable, UsageError
+from brainweave.cli.console import Console, UsageError
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
@@ -26,7 +27,7 @@ def check_writable(*paths: Path) -> None:
         try:
             check_can_write(path)
         except OSError as error:
-            raise Unwritable(
+            raise BrainweaveError(
                 f"{str(path)!r} cannot be written ({error.strerror}). Choose another."
             ) from error
 

@@ -48,7 +48,7 @@ def make_aligner(
     ignores shared options that a method does not have.
     """
     import brainweave
-    from brainweave.aligners.plugins import load_plugin, plugins
+    from brainweave.persistence.models import load_plugin, plugins
 
     asked = method.lower().replace("_", "-")
     foreign = "Adapter" if ":" in asked else None  # such as fmralign:ot

@@ -47,7 +47,6 @@ from brainweave.evaluation.measures import (
 from brainweave.evaluation.results import INCIDENTAL, GridResult
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import json_checksum, plain
-from brainweave.study.study import Study
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +93,16 @@ class GridStudy:
         if callable(self.study):
             return _hash(self.version)
         both = [(split.aligning, split.scored) for split in self.study.splits]
-        hashes = [content_hash(study) for pair in both for study in pair]
-        return _hash([self.study.design, *hashes])
+        hashes = [
+            # where voxels lie matters to methods that go by neighbourhood or atlas
+            [
+                _hash([s.id, to_numpy(s.data()), s.labels, s.runs, s.stimuli, s.space])
+                for s in study
+            ]
+            for pair in both
+            for study in pair
+        ]
+        return _hash([self.study.design, *map(_hash, hashes)])
 
 
 class Job(NamedTuple):
@@ -153,17 +160,6 @@ class Grid:
             for group in [folds] if together else [[f] for f in folds]:
                 names = {fold: name.format(fold) for fold in group}
                 yield Job(self, method, protocol, half, names, data)
-
-
-def content_hash(study: Study) -> str:
-    """Return a hash of all that a study holds."""
-    return _hash(
-        [
-            # where voxels lie matters to methods that go by neighbourhood or atlas
-            _hash([s.id, to_numpy(s.data()), s.labels, s.runs, s.stimuli, s.space])
-            for s in study
-        ]
-    )
 
 
 def _hash(value: Any) -> str:

@@ -538,15 +538,7 @@ def half_masks(
         gaps = halves == "category" and not study.categories and _differ(study)
         if halves in ("film", "time") or gaps or block is not None or border:
             return _halves_of_clock(study, halves, block, border)
-        # the study splits row numbers in place of samples, which may be large
-        rows = study.map(
-            lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
-        )
-        first, _ = rows.split_halves(halves)  # type: ignore[arg-type]
-        masks = [
-            np.isin(np.arange(s.n_samples), kept.data())
-            for s, kept in zip(study, first, strict=True)
-        ]
+        masks = study._first_halves(halves)
         return masks, [~mask for mask in masks]
     given = check_list_of_subjects(halves, owner="halves", minimum=1)
     masks = [np.asarray(mask) for mask in given]

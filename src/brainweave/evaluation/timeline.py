@@ -32,13 +32,6 @@ class Timeline:
     films: Codes
     names: list[str]
 
-    @classmethod
-    def of_rows(cls, n_subjects: int, n_samples: int) -> "Timeline":
-        """Return the timeline of subjects whose rows correspond."""
-        return cls(
-            [np.arange(n_samples)] * n_subjects, np.zeros(n_samples, np.intp), []
-        )
-
     def place(self, x: Matrix, subject: int) -> Matrix:
         """Put the rows of a subject at their places among rows of NaN."""
         out = np.full((self.films.size, x.shape[1]), np.nan)
@@ -76,7 +69,8 @@ def study_timeline(study: Study) -> Timeline:
                 "subjects sample by sample: give the stimulus id of every sample, as "
                 "y or as stimuli of the subjects, so that what both saw is compared."
             )
-    return Timeline.of_rows(len(study), first.n_samples)
+    n = first.n_samples
+    return Timeline([np.arange(n)] * len(study), np.zeros(n, np.intp), [])
 
 
 def timeline(ids: list[list[Any]], names: list[str]) -> Timeline:

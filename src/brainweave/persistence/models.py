@@ -1,11 +1,20 @@
 """Model and basis files, which name classes of a closed list only.
 
-These are aligners of the package, registered ones, and subclasses of ``Stored``.
+These are aligners of the package, registered ones, those that installed packages offer,
+and subclasses of ``Stored``. A package names its class in its ``pyproject.toml``:
+
+.. code-block:: toml
+
+    [project.entry-points."brainweave.aligners"]
+    my-method = "my_package:MyAligner"
+
+``--method my-method`` then finds it, too.
 """
 
 from collections.abc import Iterator, Mapping
 from copy import copy
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from os import PathLike
 from pathlib import Path
 from pkgutil import walk_packages
@@ -16,13 +25,12 @@ import numpy as np
 import brainweave
 from brainweave import aligners
 from brainweave._core.arrays import to_numpy
-from brainweave._core.exceptions import ModelFileError
+from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave._core.stored import Stored
 from brainweave._core.version import __version__
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import AlignmentCheck
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.plugins import load_plugin, plugins
 from brainweave.basis.basis import Spectrum, SubjectBasis
 from brainweave.basis.kernels import NAMES, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
@@ -38,6 +46,7 @@ from brainweave.persistence.codec import (
 )
 
 _REGISTERED: dict[str, type[BaseAligner]] = {}
+GROUP = "brainweave.aligners"  # of entry points
 
 
 def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
@@ -74,6 +83,22 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
         )
     _REGISTERED[name] = aligner
     return aligner
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Return what installed packages offer, by the name of the method."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load_plugin(point: EntryPoint) -> type[BaseAligner]:
+    """Import the aligner of an entry point."""
+    found = point.load()
+    if isinstance(found, type) and issubclass(found, BaseAligner):
+        return found
+    raise InputError(
+        f"The entry point {point.name} = {point.value} of {GROUP} is no subclass of "
+        "BaseAligner. Correct or uninstall that package."
+    )
 
 
 def _find_aligner(name: Any) -> type[BaseAligner] | None:

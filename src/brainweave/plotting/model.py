@@ -9,7 +9,7 @@ import numpy as np
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import style
-from brainweave.plotting.results import MAX_LEGEND, read_sequences
+from brainweave.plotting.results import MAX_LEGEND, labelled_study, labels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,12 +54,12 @@ def plot_shared_space(
     """
     style.check_not_empty(shared, "subjects")
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
-    sequences = read_sequences(labels)
-    if [len(array) for array in arrays] != sequences.lengths:
+    people = labelled_study(labels)
+    if [len(array) for array in arrays] != [s.n_samples for s in people]:
         raise InputError("labels must have one label per sample, one list per subject.")
     points = np.concatenate(arrays)[:, list(components)]
-    kinds = sequences.categories
-    of_sample = [label for subject in sequences.labels for label in subject]
+    kinds = people.categories
+    of_sample = [label for subject in people for label in labels_of(subject)]
     ax = style.new_axes(axes, 5.6, 4.2)
     shown = {}
     colors = [*style.palette(len(kinds)), style.UNLABELLED]

@@ -1,13 +1,12 @@
 """Figures of the samples of a study, of accuracies and of confusions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.labels import is_missing, sort_labels
 from brainweave.evaluation.comparison import (
     SHARES,
     UNALIGNED,
@@ -16,6 +15,7 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
+from brainweave.study.study import Study, Subject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,42 +23,20 @@ if TYPE_CHECKING:
 MAX_LEGEND = 24  # more categories are told by the order of their colours alone
 
 
-@dataclass(frozen=True)
-class Sequences:
-    """Labels and runs of each subject's samples, under the subjects' names."""
-
-    names: list[str]
-    labels: list[list[Any]]
-    runs: list[list[Any]]
-
-    @property
-    def categories(self) -> list[Any]:
-        """All labels that occur, sorted."""
-        return sort_labels(label for labels in self.labels for label in labels)
-
-    @property
-    def lengths(self) -> list[int]:
-        """Number of samples of each subject."""
-        return [len(labels) for labels in self.labels]
-
-
-def read_sequences(study: Any) -> Sequences:
-    """Take labels and runs from a Study, or from one list of labels per subject."""
+def labelled_study(study: Any) -> Study:
+    """Return a study, also of one list of labels per subject."""
     entries = list(study)
     style.check_not_empty(entries, "subjects")
-    names = [getattr(s, "id", f"subject {i}") for i, s in enumerate(entries)]
+    return Study(
+        s if hasattr(s, "n_samples") else Subject(name, np.zeros((len(s), 1)), labels=s)
+        for name, s in zip(map("subject {}".format, count()), entries, strict=False)
+    )
 
-    def listed(values: Any, n: int) -> list[Any]:
-        known = np.asarray([None] * n if values is None else values, dtype=object)
-        return [None if is_missing(v) else v for v in known.tolist()]
 
-    labels, runs = [], []
-    for entry in entries:
-        is_subject = hasattr(entry, "n_samples")
-        n = int(entry.n_samples) if is_subject else len(entry)
-        labels.append(listed(entry.labels if is_subject else entry, n))
-        runs.append(listed(getattr(entry, "runs", None), n))
-    return Sequences([str(n) for n in names], labels, runs)
+def labels_of(subject: Subject) -> list[Any]:
+    """Return the label of each sample, None where there is none."""
+    labels = subject.labels
+    return [None] * subject.n_samples if labels is None else labels.tolist()
 
 
 @style.styled
@@ -91,21 +69,22 @@ def plot_sequences(
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    sequences = read_sequences(study)
-    categories = sequences.categories
+    people = labelled_study(study)
+    categories = people.categories
     colors = dict(zip(categories, style.palette(len(categories)), strict=True))
-    n, longest = len(sequences.names), max(sequences.lengths)
-    image = np.zeros((n, longest, 4))  # beyond a subject's last sample: nothing
-    for row, labels in enumerate(sequences.labels):
-        for column, label in enumerate(labels):
+    longest = max(s.n_samples for s in people)
+    image = np.zeros((len(people), longest, 4))  # after the last sample: nothing
+    for row, subject in enumerate(people):
+        for column, label in enumerate(labels_of(subject)):
             image[row, column] = to_rgba(colors.get(label, style.UNLABELLED))
-    ax = style.draw_strips(image, sequences.names, axes)
-    for row, runs in enumerate(sequences.runs):
+    ax = style.draw_strips(image, people.ids, axes)
+    for row, subject in enumerate(people):
+        runs = [] if subject.runs is None else subject.runs.tolist()
         borders = [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]]
         ax.vlines(borders, row, row + 1, color=style.PAPER, linewidth=1.6)
     ax.set_xlabel("sample, in the order seen")
     if 0 < len(categories) <= MAX_LEGEND:
-        if any(None in labels for labels in sequences.labels):
+        if any(s.n_unlabelled for s in people):
             colors["unlabelled"] = style.UNLABELLED
         style.add_legend(ax, [Patch(color=c) for c in colors.values()], colors)
     return ax

@@ -14,7 +14,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.validation import format_ids
 from brainweave.aligners.check.alignment_check import AlignmentCheck, alignment_check
 from brainweave.plotting.films import Timeline, read_timeline
-from brainweave.plotting.results import Scored, Sequences, list_results, read_sequences
+from brainweave.plotting.results import Scored, list_results
 from brainweave.plotting.style import clean_text, span
 
 
@@ -27,7 +27,6 @@ class Inputs:
     results: list[Scored]
     config: Mapping[str, Any]  # settings as they were used
     names: list[str] = field(default_factory=list)  # of the subjects
-    sequences: Sequences | None = None  # labels and runs of the samples
     film: Timeline | None = None  # when what is told is that of a film
     shared: list[NDArray[np.float64]] | None = None  # features of each subject
     drawn: str = "aligned"  # whether these samples did "not align"
@@ -81,8 +80,7 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
     if model is not None:
         check_is_fitted(model, "maps_")
     if study is not None:
-        inputs.sequences = read_sequences(study)
-        inputs.names = inputs.sequences.names
+        inputs.names = study.ids
     elif model is not None:
         inputs.names = [f"subject {i}" for i in range(len(model.maps_))]
     inputs.film = None if study is None else _film_of(study, model, inputs)

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import count, product
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +26,7 @@ from brainweave.evaluation.isc import inter_subject_correlation
 from brainweave.evaluation.metrics import average_seen, known_mean
 from brainweave.persistence.codec import plain
 from brainweave.plotting.films import Timeline
-from brainweave.plotting.results import Scored, Sequences, method_label
+from brainweave.plotting.results import Scored, labels_of, method_label
 from brainweave.plotting.style import clean_text, subject_name
 from brainweave.report.elements import (
     MOST_PLACES,
@@ -46,37 +46,38 @@ MAX_COUNTED = 16  # categories that fit into a table
 def data_section(inputs: Inputs) -> Section | None:
     """Describe the samples: how many, in which order."""
     elements = []
-    if inputs.sequences is not None:
+    study = inputs.study
+    if study is not None:
         if inputs.film is not None:
             elements.append(_coverage(inputs, inputs.film))
-        elif inputs.sequences.categories:
-            distinct = len({tuple(map(str, own)) for own in inputs.sequences.labels})
+        elif study.categories:
+            distinct = len({tuple(map(str, labels_of(s))) for s in study})
             values = {"n": len(inputs.names), "distinct": distinct}
-            figure = plotting.plot_sequences(inputs.study)
+            figure = plotting.plot_sequences(study)
             elements.append(Element.make("sequences", values, figure=figure))
-        elements.append(_table_of_subjects(inputs, inputs.sequences))
-    done = describe_record(getattr(inputs.study, "record", None))
+        elements.append(_table_of_subjects(inputs))
+    done = describe_record(getattr(study, "record", None))
     if done:
         table = Table(["step", "what was done"], done)
         elements.append(Element.make("preprocessing", table=table))
     return Section.make("data", elements, done=" and preprocessing" if done else "")
 
 
-def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
+def _table_of_subjects(inputs: Inputs) -> Element:
+    study = inputs.study
     columns: dict[str, list[Any]] = {"subject": inputs.names}
-    columns["samples"] = sequences.lengths
+    columns["samples"] = [s.n_samples for s in study]
     if inputs.film is not None:
         columns["of the film"] = [percent(own.mean()) for own in inputs.film.seen]
-    if inputs.study is not None:
-        columns["voxels"] = [s.n_voxels for s in inputs.study]
-    if any(run is not None for runs in sequences.runs for run in runs):
-        columns["runs"] = [len(set(runs)) for runs in sequences.runs]
-    if len(sequences.categories) <= MAX_COUNTED:  # none, maybe
-        for category in sequences.categories:
-            counts = [labels.count(category) for labels in sequences.labels]
+    columns["voxels"] = [s.n_voxels for s in study]
+    if any(s.runs is not None for s in study):
+        columns["runs"] = [len(s.run_ids) for s in study]
+    if len(study.categories) <= MAX_COUNTED:  # none, maybe
+        for category in study.categories:
+            counts = [labels_of(s).count(category) for s in study]
             columns[f"“{clean_text(category)}”"] = counts
-    unlabelled = [labels.count(None) for labels in sequences.labels]
-    if any(unlabelled) and sequences.categories:
+    unlabelled = [s.n_unlabelled for s in study]
+    if any(unlabelled) and study.categories:
         columns["unlabelled"] = unlabelled
     return Element.make("subjects", table=Table.of(columns))
 
@@ -360,18 +361,20 @@ MAX_LISTED = 10  # shared features of samples that can be downloaded
 
 def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
-    known, shared = inputs.sequences, inputs.shared
-    if not shared or known is None or method_label(inputs.method) == UNALIGNED:
+    study, shared = inputs.study, inputs.shared
+    if not shared or study is None or method_label(inputs.method) == UNALIGNED:
         return None
     k = min(shared[0].shape[1], MAX_LISTED)
     rows = [
-        [name, *sample, *values]
-        for name, *own, features in zip(
-            inputs.names, known.runs, known.labels, shared, strict=True
-        )
-        for *sample, values in zip(
-            count(), *own, features[:, :k].round(4).tolist(), strict=False
-        )
+        [
+            s.id,
+            i,
+            None if s.runs is None else s.runs[i],
+            label,
+            *features[i, :k].round(4),
+        ]
+        for s, features in zip(study, shared, strict=True)
+        for i, label in enumerate(labels_of(s))
     ]
     axes = [f"shared feature {i}" for i in range(k)]
     data = Table(["subject", "sample", "run", "label", *axes], rows)
@@ -380,8 +383,9 @@ def space_section(inputs: Inputs) -> Section | None:
         [subject_name(n)] * len(x) for n, x in zip(inputs.names, shared, strict=True)
     ]
     drawn = {"shared-space": people}
-    if len(known.categories) > 1:
-        drawn = {"shared-space": known.labels, "shared-space-subjects": people}
+    if len(study.categories) > 1:
+        labels = [labels_of(s) for s in study]
+        drawn = {"shared-space": labels, "shared-space-subjects": people}
     elements = [
         Element.make(
             kind,

@@ -163,9 +163,10 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
     if inputs.names:
         note = span([s.n_voxels for s in inputs.study or []], "voxels")
         found.append((str(len(inputs.names)), "subjects", note))
-    if inputs.sequences is not None:
-        note = f"in {len(inputs.sequences.categories)} categories"
-        found.append((f"{sum(inputs.sequences.lengths):,}", "samples", note))
+    if inputs.study is not None:
+        note = f"in {len(inputs.study.categories)} categories"
+        n_samples = sum(s.n_samples for s in inputs.study)
+        found.append((f"{n_samples:,}", "samples", note))
     k = getattr(inputs.model, "n_components_", None)
     if k is not None:
         check, note = inputs.check, "of the model"
@@ -219,8 +220,8 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         model=model,
         method=inputs.method,
         n_subjects=len(inputs.names),
-        n_samples=span(inputs.sequences.lengths if inputs.sequences else [], "samples"),
-        n_categories=len(inputs.sequences.categories) if inputs.sequences else 0,
+        n_samples=span([s.n_samples for s in inputs.study or []], "samples"),
+        n_categories=len(getattr(inputs.study, "categories", ())),
         n_voxels=span([s.n_voxels for s in inputs.study or []], "voxels"),
         steps=[told[n].format(text) for n, text in steps.items() if n in told],
         baseline=method_label(inputs.method) == UNALIGNED,

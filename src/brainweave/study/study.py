@@ -209,6 +209,14 @@ class Study(Sequence[Subject]):
         first, second : Study
             Samples keep their order.
         """
+        pairs = list(zip(self.subjects, self._first_halves(by), strict=True))
+        return (
+            self._with_subjects(subject.select(mask) for subject, mask in pairs),
+            self._with_subjects(subject.select(~mask) for subject, mask in pairs),
+        )
+
+    def _first_halves(self, by: str) -> list[NDArray[np.bool_]]:
+        """Mark, for each subject, the samples of the first half."""
         check_option("by", by, ("category", "run"), owner="split_halves")
         if by == "category":
             masks = [_first_half_of_categories(subject) for subject in self.subjects]
@@ -221,18 +229,14 @@ class Study(Sequence[Subject]):
                     )
             first = self.run_ids[: (len(self.run_ids) + 1) // 2]
             masks = [np.isin(s.runs, first) for s in self.subjects]  # type: ignore[arg-type]
-        pairs = list(zip(self.subjects, masks, strict=True))
-        for subject, mask in pairs:
+        for subject, mask in zip(self.subjects, masks, strict=True):
             if mask.all() or not mask.any():
                 raise StudyError(
                     f"Subject {subject.id!r} has its {subject.n_samples} samples all "
                     f"in one half when split by {by}. Leave it out with subset()"
                     + (', or split by "category".' if by == "run" else ".")
                 )
-        return (
-            self._with_subjects(subject.select(mask) for subject, mask in pairs),
-            self._with_subjects(subject.select(~mask) for subject, mask in pairs),
-        )
+        return masks
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Study":
         """Standardise each voxel of each subject within its runs.

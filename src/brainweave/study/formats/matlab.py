@@ -1,5 +1,6 @@
 """Read MATLAB files that hold all subjects, in a 3-D array or in a cell of arrays."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -22,6 +23,10 @@ Arrays: TypeAlias = list[NDArray[Any]]  # one 2-D array per subject
 # Seconds after which a reader is stopped, plus one for each of these many bytes.
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
+_IDLE = 10  # seconds after which a reader without work ends
+_readers: list[Any] = []  # those that wait for the next file
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_readers.clear)
 
 
 def load_matlab(
@@ -108,7 +113,8 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
 
     A cell is a list of its arrays, with None for entries of another kind. Structs and
     sparse matrices are left out. Damaged files can crash SciPy and h5py or send them
-    into an endless loop, so a process of its own reads.
+    into an endless loop, so a process of its own reads. It reads the next file, too,
+    unless it failed.
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
@@ -116,17 +122,20 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
     timeout = _MIN_TIMEOUT + path.stat().st_size / _MIN_BYTES_PER_SECOND
-    reader = ProcessPoolExecutor(max_workers=1)
+    reader = _readers.pop() if _readers else ProcessPoolExecutor(1, timeout=_IDLE)
+    content: dict[str, Any] | None = None
     try:
-        task = reader.submit(read_variables, str(path))
-        content: dict[str, Any] = task.result(timeout)
-        return content
+        content = reader.submit(read_variables, str(path)).result(timeout)
     except TimeoutError:
         reason = f"the reader did not finish in {timeout:.0f} s"
     except Exception as error:
         reason = (str(error).strip() or "the reader crashed").splitlines()[0]
     finally:
-        reader.shutdown(kill_workers=True)
+        if content is None:
+            reader.shutdown(kill_workers=True)
+    if content is not None:
+        _readers.append(reader)
+        return content
     raise StudyError(
         f"{str(path)!r} is not a readable MATLAB file ({reason}). It may be cut off or "
         "damaged: get the file again."
