@@ -151,7 +151,7 @@ def test_filter_files_choose_runs_as_those_of_fmriprep(tmp_path):
         "entities": {"acq": "x"},
     }
     path.write_text("[]")
-    with pytest.raises(UsageError, match="is no JSON file such as"):
+    with pytest.raises(UsageError, match="is not a JSON file such as"):
         filter_options(path)
 
 
