@@ -96,8 +96,8 @@ def read_config(context: Any, path: Path | None) -> Path | None:
     for name, table in document.items():
         if name not in {*commands, MADE} or not isinstance(table, dict):
             raise UsageError(
-                f"{str(path)!r} has {name!r}, which is not a command. List the "
-                f"options of {command} in a table [{command}]."
+                f"{str(path)!r} has {name!r}, which is not a table of a command. "
+                f"Options of {command} follow a line [{command}]."
             )
     own = {k.replace("-", "_"): v for k, v in document.get(command, {}).items()}
     known = {p.name for p in commands[command].params} - NOT_IN_FILES
