@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SHARES = {"accuracy": "accuracy", "matching": "the share of segments found"}
 TOLD = {
     "accuracy": "{} of the samples of left-out subjects are classified correctly",
-    "matching": "{} of the film's segments are found again in left-out subjects",
+    "matching": "{} of the film's segments are found in left-out subjects",
     "isc": "features of left-out subjects correlate {} with those of the others",
     "correlation": "predicted voxels of left-out subjects correlate {} with measured",
     "r2": "{} of the variance of left-out subjects' voxels is predicted",
@@ -313,7 +313,7 @@ def _judge_accuracy(
     )
     test = above_chance(result, *rivals)
     if test is None:
-        return None, f"{text}. This was not tested, so it alone decides nothing."
+        return None, f"{text}. This difference was not tested."
     if not test.can_tell:
         few = "Too few subjects, or permutations, to tell whether that is above chance"
         return None, f"{text}. {few} ({test})."
@@ -384,7 +384,7 @@ def verdict(results: Mapping[str, Any]) -> str:
     rivals = [result for name, result in judged.items() if name != best]
     reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
     if rivals and len(reasons) == 1:
-        few = f"Fewer than {MIN_SUBJECTS} subjects in common tell no methods apart."
+        few = f"Methods cannot be compared with fewer than {MIN_SUBJECTS} subjects."
         reasons.append((None, few))
     return " ".join(text for _, text in reasons)
 
@@ -645,7 +645,7 @@ def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[
     except StudyError:
         return []  # the method itself reports why it cannot be scored
     warn_user(
-        "The masks differ: without alignment subjects are compared voxel by voxel, so "
-        f"this is scored on the {n} voxels that all subjects have."
+        "The masks differ. Methods that compare subjects voxel by voxel are scored on "
+        f"the {n} voxels that all subjects have."
     )
     return names

@@ -57,7 +57,7 @@ def data_section(inputs: Inputs) -> Section | None:
         elements.append(_table_of_subjects(inputs, inputs.sequences))
     done = describe_record(getattr(inputs.study, "record", None))
     if done:
-        table = Table(["step", "what was done"], done)
+        table = Table(["step", "description"], done)
         elements.append(Element.make("preprocessing", table=table))
     return Section.make("data", elements, done=" and preprocessing" if done else "")
 
