@@ -109,7 +109,7 @@ def test_labels(study):
 def test_a_category_that_a_subject_lacks_is_told_where_labels_join(study, graph):
     X, y = study
     y = [np.where(part == 3, 2, part) if i else part for i, part in enumerate(y)]
-    with pytest.warns(LabelWarning, match=r"3 not by X\[1\]"):
+    with pytest.warns(LabelWarning, match=r"3 in X\[1\]"):
         GDM(2, graph=graph).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # ids need not meet
