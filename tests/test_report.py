@@ -214,7 +214,7 @@ def test_the_verdict_joins_accuracy_and_agreement(page):
     assert "Alignment worked With GDM, 50 % of the samples of left-out" in page.text
     assert "correctly (held-out); chance" in page.text
     assert "above chance (p = 0.02" in page.text
-    assert "On samples that did not align, subjects agree in" in page.text
+    assert "On held-out samples, subjects agree in" in page.text
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ class AlignmentCheck(Stored):
             end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
         p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:.2f}"
         return (
-            f"{start}: on samples that did not align, subjects {end} "
+            f"{start}: on held-out samples, subjects {end} "
             f"(correlation{agreement} without slow trends, p = {p:.2g})."
         )
 

@@ -222,11 +222,11 @@ class GraphAligner(BaseAligner):
             Indexed from 0, as the columns of what ``transform`` gives. Columns:
             ``graph_fit``, how well the feature fits the graph (larger is better: the
             eigenvalue, or minus it in the paper's model); ``informative``, whether the
-            component holds up (p < .05) on samples that did not align, or, where that
+            component is significant (p < .05) on held-out samples, or, where that
             cannot be checked, whether it gains from the edges; ``agreement``, the mean
             correlation between subjects over time, or over samples of the same group,
             over the very samples that aligned: it is high also for noise;
-            ``agreement_cv``, the same over samples that did not align, without slow
+            ``agreement_cv``, the same over held-out samples, without slow
             trends and what is shared in the components before it; ``p``, that neither
             it nor the next are shared, which never falls; and ``variance_<i>``, the
             share of subject i's variance that the feature explains.

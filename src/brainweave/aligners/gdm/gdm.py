@@ -95,8 +95,8 @@ class GDM(GraphAligner):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Number of shared features K. "auto" tests components in their order on samples
-        that did not align (see :func:`brainweave.alignment_check`) and keeps as many
+        Number of shared features K. "auto" tests components in their order on held-out
+        samples (see :func:`brainweave.alignment_check`) and keeps as many
         as leave an expected share of false ones of at most 5 % (ForwardStop [2]_).
         With labels, which determine few, it keeps them as long as p < .3: on average
         less than half of one too many. If none is significant, it keeps 10, with a
