@@ -343,8 +343,8 @@ def add_subject(
 
     console: Console = context.obj
     target = model if output is None else output
-    files.check_new_model(target)
     fitted, ids, made = files.load_model(model)
+    files.check_new_model(target)
     people = files.open_study(study)
     wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
     joining = wanted or [id for id in people.ids if id not in ids]

@@ -66,6 +66,8 @@ def compare(
     from brainweave.evaluation.splits import split_study
 
     console: Console = context.obj
+    if protocol not in (*PROTOCOLS, "both"):
+        raise UsageError(f"--protocol must be held-out, joint or both; got {protocol}.")
     subjects = files.open_study(study)
     scoring, others = c.scoring_params(param)
     if n_permutations:

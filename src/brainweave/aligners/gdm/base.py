@@ -9,11 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
+    InputError,
     SeparateSubjectsWarning,
     UniquenessWarning,
     warn_user,
 )
-from brainweave._core.validation import check_int, check_option
+from brainweave._core.validation import check_int
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import (
     AlignmentCheck,
@@ -114,8 +115,10 @@ class GraphAligner(BaseAligner):
         """Return how many components to solve for, and whether to choose from them."""
         wanted = self.n_components
         if isinstance(wanted, str):
-            words = ("auto",)
-            check_option("n_components", wanted, words, owner=self._owner)
+            if wanted != "auto":
+                message = f"must be a number or 'auto'; got {wanted!r}."
+                message = f"n_components of {self._owner} {message}"
+                raise InputError(message, parameter="n_components")
             return most, True
         return check_int("n_components", wanted, minimum=1, owner=self._owner), False
 
