@@ -8,6 +8,8 @@ from it. It ignores places if they do not correspond.
 """
 
 # %%
+# A shared map and deviations
+# ---------------------------
 # Eight subjects watch the same film. Their functional maps are displaced by 4 mm, a
 # typical error of registration.
 from brainweave import GDM, NoAlignment, score_alignment, simulate_brains
@@ -46,8 +48,10 @@ axes.invert_yaxis()
 plt.show()
 
 # %%
-# **Subjects without aligning data.** The shared map applies to any subject in that
-# space. Samples are standardised by their own mean and deviation.
+# Subjects without aligning data
+# ------------------------------
+# The shared map applies to any subject in that space. Samples are standardised by their
+# own mean and deviation.
 template = GDM(10, graph="time").fit(brains.subset(brains.ids[:-1]))
 newcomer = brains[brains.ids[-1]]
 features = template.shared_map_.transform(newcomer)
@@ -56,7 +60,7 @@ print(features.shape)
 # %%
 # ``template.fit_new_subject(newcomer)`` starts from the shared map and adds a deviation
 # learned from the new subject's aligning samples; without any, it returns the shared
-# map. Plot the shared map on the brain:
+# map. Plot the first feature of the shared map on the brain:
 from nilearn.plotting import plot_glass_brain
 
 image = template.shared_map_.to_image(0, like=newcomer)
@@ -64,8 +68,10 @@ plot_glass_brain(image, plot_abs=False, threshold=0, cmap="RdBu_r", colorbar=Tru
 plt.show()
 
 # %%
-# **Groups without common stimuli.** Places link two groups who saw different films. A
-# warning points out that nothing else links them.
+# Groups without common stimuli
+# -----------------------------
+# Places link two groups who saw different films. A warning points out that nothing else
+# links them.
 import warnings
 
 films = [["a"]] * 4 + [["b"]] * 4

@@ -77,9 +77,7 @@ def test_the_chapters_are_those_of_a_film(page):
 def test_the_verdict_is_in_words_of_films(page):
     html, _, result = page
     found = f"{100 * result.mean:.1f}".removesuffix(".0")
-    assert (
-        f"With SRM, {found}\u00a0% of the film&#39;s segments are found" in html
-    )
+    assert f"With SRM, {found}\u00a0% of the film&#39;s segments are found" in html
     assert "by matching segments of time of left-out subjects" in html
     assert "The first half of the film aligned and the rest was scored" in html
 

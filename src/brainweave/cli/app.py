@@ -21,8 +21,6 @@ sequences. Start with [bold]brainweave demo[/bold], then use your own data:
   brainweave fit STUDY --halves run       align with half of the runs
 
   brainweave transform model.safetensors STUDY SHARED --only-new
-
-Run brainweave COMMAND --help for the options of a command.
 """
 
 app = typer.Typer(

@@ -182,10 +182,7 @@ def fit(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Align the subjects of a study and write the model to one file.
-
-    With --method gdmcv, choose the settings by cross-validation inside the study.
-    """
+    """Align the subjects of a study and write the model to one file."""
     console: Console = context.obj
     files.check_new_model(output)
     whole = files.open_study(study)

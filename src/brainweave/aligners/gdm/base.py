@@ -116,9 +116,9 @@ class GraphAligner(BaseAligner):
         wanted = self.n_components
         if isinstance(wanted, str):
             if wanted != "auto":
-                message = f"must be a number or 'auto'; got {wanted!r}."
-                message = f"n_components of {self._owner} {message}"
-                raise InputError(message, parameter="n_components")
+                raise InputError(
+                    f"n_components must be a number or 'auto'; got {wanted!r}."
+                )
             return most, True
         return check_int("n_components", wanted, minimum=1, owner=self._owner), False
 
