@@ -349,7 +349,10 @@ def test_results_of_two_studies_are_refused(tmp_path):
 
 def test_warnings_given_and_found_are_shown(page):
     assert "it rained" in page.text
-    assert "The shared space is not unique: 3 of 5 shared features" in page.text
+    assert (
+        "The shared space is not unique: the graph determines 3 of 5 shared features"
+        in page.text
+    )
 
 
 def test_configuration_versions_and_times_are_listed(page):
