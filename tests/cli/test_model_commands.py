@@ -119,7 +119,7 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute,
     assert_allclose(got, want, rtol=0, atol=1e-8)
     assert bw.describe(large)["provenance"]["subjects"] == ["01", "02", "04", "03"]
     _, error = call("add-subject", large, study, code=2)
-    assert "in the model already" in error
+    assert "already in the model" in error
 
 
 # -- who is who ------------------------------------------------------------------------

@@ -77,7 +77,11 @@ WRONG = [
     (("convert", "{tmp}", "{tmp}/s"), 2, "is not clear"),
     (("convert", "{study}", "{tmp}/s", "--task", "x"), 2, "copied without task"),
     (("compare", "{study}", "-o", "{model}"), 1, "File exists"),
-    (("compare", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"), 2, "protocols"),
+    (
+        ("compare", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"),
+        2,
+        "held-out, joint or both",
+    ),
     (("compare", "{study}", "--halves", "x", "-o", "{tmp}/e"), 2, "halves"),
     (("compare", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
     (("compare", "{study}", "--method", "x", "-o", "{tmp}/e"), 2, "no method 'x'"),
