@@ -82,7 +82,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "image_scrapers": ("matplotlib",),
     "capture_repr": ("_repr_html_", "__repr__"),
-    "ignore_repr_types": r"matplotlib",
+    "ignore_repr_types": r"matplotlib|nilearn",
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_memory": False,

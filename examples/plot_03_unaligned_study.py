@@ -32,8 +32,7 @@ plot_sequences(study)
 # Time-locked methods
 # -------------------
 # SRM and hyperalignment reject such data; the error message lists alternatives:
-from brainweave import SRM
-from brainweave._core.exceptions import BrainweaveError
+from brainweave import SRM, BrainweaveError
 
 try:
     SRM(4).fit(study)
@@ -46,7 +45,7 @@ except BrainweaveError as error:
 from brainweave import match_samples
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # subject 06 lacks a category: that is the point
+    warnings.simplefilter("ignore")  # of the category that subject 06 lacks
     matched = match_samples(study, how="truncate")
 matched.summary.groupby("category").sum()
 

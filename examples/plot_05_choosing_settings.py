@@ -107,8 +107,9 @@ for name, values in {
 # Number of components
 # --------------------
 # C categories determine at most C - 1 components. ``n_components="auto"``, the default
-# of ``GDM()``, keeps components in their order as long as p < .3 on held-out samples:
-# a lost component costs more than a surplus one. We plot the fit of each component to
+# of ``GDM()``, keeps components in their order as long as p < .3 on held-out samples,
+# and at most as many again whose agreement may still be a twentieth of theirs: a lost
+# component costs more accuracy than a surplus one. We plot the fit of each component to
 # the graph; larger is better:
 gdm = GDM("auto").fit(aligning)
 print("kept", gdm.n_components_, "of at most", len(studies[0].categories) - 1)

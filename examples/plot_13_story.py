@@ -107,7 +107,7 @@ ax.legend([f"feature {k}" for k in range(3)], frameon=False)
 # Write the report
 # ----------------
 # The report is one file. It shows who heard what, the scores, the shared time courses,
-# where in the story subjects agree, and a methods paragraph.
+# inter-subject correlations, and a methods paragraph.
 from brainweave.report import write_report
 
 path = write_report(

@@ -74,8 +74,8 @@ shell(
 # %%
 # Align and write the report
 # --------------------------
-# The report shows who saw what, the scores, the shared time courses of all subjects,
-# and where in the film subjects agree.
+# The report shows who saw what, the scores, and the shared time courses of all subjects
+# with their inter-subject correlations.
 shell("brainweave fit film --n-components 8")
 shell(
     "brainweave report film.html --study film --model model.safetensors "

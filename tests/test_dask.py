@@ -444,7 +444,7 @@ def test_a_killed_scheduler_is_one_sentence_and_the_work_goes_on_later(
     assert run_command([*words, "--dask", cluster.address]) == 1
     assert capfd.readouterr().err.splitlines() == [
         "Error: The Dask scheduler went away. Start it again.",
-        "Run it again: folds of methods that are done are kept.",
+        "Run the same command again; finished folds are kept.",
     ]
     assert run_command(words) == 0
     table = pd.read_csv(tmp_path / "out" / "folds.tsv", sep="\t")

@@ -157,15 +157,17 @@ def error_rates_text(table: pd.DataFrame) -> str:
         counts = part[["studies", "worked", "cannot tell"]].sum()
         pooled.append([name, percent_with_interval(counts)])
     return (
-        "False alarms: studies of noise in which alignment is said to have worked, in "
-        "per cent with 95 % binomial intervals.\n\n"
+        "False alarms: percentage of studies of noise in which the check finds a "
+        "shared space, with 95 % binomial intervals.\n\n"
         f"{lines(noise[~drifting], 'autocorrelation')}\n"
-        "With own linear and quadratic drifts of five times the noise:\n\n"
+        "The same with linear and quadratic drifts that differ between subjects and "
+        "are five times as large as the noise:\n\n"
         f"{lines(noise[drifting], 'autocorrelation')}\n"
-        f"All of these together:\n\n{markdown(['noise', 'false alarms'], pooled)}\n"
-        "Power: studies with a shared signal (autocorrelation of the noise .5) in "
-        "which it is found, by its standard deviation in a voxel; single voxels have "
-        "noise of 1, and that of five patterns.\n\n"
+        f"All designs together:\n\n{markdown(['noise', 'false alarms'], pooled)}\n"
+        "Power: percentage of studies with a shared signal in which the check finds "
+        "it. *Signal* is its standard deviation in a voxel. The noise has an "
+        "autocorrelation of .5; it is the sum of independent noise in each voxel, with "
+        "a standard deviation of 1, and of five patterns.\n\n"
         f"{lines(table[table['signal'] > 0], 'signal')}"
     )
 
@@ -174,7 +176,7 @@ def percent_with_interval(row: pd.Series) -> str:
     """Write a share of studies with its exact 95 % interval."""
     found, n = int(row["worked"]), int(row["studies"] - row["cannot tell"])
     if n == 0:
-        return "cannot be told"
+        return "cannot be tested"
     low, high = binomtest(found, n).proportion_ci(method="exact")
     return f"{100 * found / n:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 

@@ -109,7 +109,7 @@ def test_images_and_quoted_numbers_are_refused(X):
     image = nib.Nifti1Image(np.ones((2, 2, 2, 24), np.float32), np.eye(4))
     with pytest.raises(TypeError, match="is a Nifti1Image"):
         GDM(2).fit([image, image], Y)
-    with pytest.raises(BrainweaveError, match="must be one of 'auto'; got '6'"):
+    with pytest.raises(BrainweaveError, match="must be a number or 'auto'; got '6'"):
         GDM(n_components="6").fit(X, Y)
 
 

@@ -103,7 +103,7 @@ def test_the_derivative_describes_itself(bids, derivative):
     assert len(table) - 1 == basis["NumberOfSamples"]
     page = (derivative / MODEL).with_suffix(".html").read_text(encoding="utf-8")
     # the picture is of samples that did not align: others look good in noise too
-    assert "No sample shown here took part in its own alignment" in page
+    assert "All samples are held-out" in page
 
 
 def validator_errors(folder):
@@ -151,7 +151,7 @@ def test_filter_files_choose_runs_as_those_of_fmriprep(tmp_path):
         "entities": {"acq": "x"},
     }
     path.write_text("[]")
-    with pytest.raises(UsageError, match="is no JSON file such as"):
+    with pytest.raises(UsageError, match="is not a JSON file such as"):
         filter_options(path)
 
 
@@ -418,7 +418,7 @@ def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, call):
     assert loaded.shrinkage_by_ == want.shrinkage_by_ == "runs"
     assert loaded.shrinkage_ == want.shrinkage_
     report = model.with_suffix(".html").read_text(encoding="utf-8")
-    assert "best when whole runs are left out" in " ".join(report.split())
+    assert "in left-out runs" in " ".join(report.split())
 
 
 # -- what machines and datasets may be like --------------------------------------------

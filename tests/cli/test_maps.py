@@ -56,8 +56,8 @@ def test_searchlights_have_centers_half_a_radius_apart(brains, tmp_path, call):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ((), "Say what places are"),
-        (("--parcels", "a", "--searchlight", 9), "Say what places are"),
+        ((), "Choose places with"),
+        (("--parcels", "a", "--searchlight", 9), "Choose places with"),
     ],
 )
 def test_wrong_usage_is_told(brains, tmp_path, call, options, text):

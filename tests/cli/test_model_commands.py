@@ -119,7 +119,7 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, call):
     assert_allclose(got, want, rtol=0, atol=1e-8)
     assert bw.describe(large)["provenance"]["subjects"] == ["01", "02", "04", "03"]
     _, error = call("add-subject", large, study, code=2)
-    assert "in the model already" in error
+    assert "already in the model" in error
 
 
 # -- who is who ------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_transform_of_a_stranger_names_who_is_known(study, tmp_path, call):
     assert "does not know subject '04'; it has 01, 02, 03" in said
     assert not (tmp_path / "shared").exists()
     _, said = call("add-subject", out, study, "--subject", "sub-02", code=2)
-    assert "Subject '02' is in the model already" in said
+    assert "Subject '02' is already in the model" in said
 
 
 def test_people_without_aligning_data_are_mapped_zero_shot(tmp_path, call):

@@ -67,16 +67,20 @@ WRONG = [
     (("transform", "{model}", "{tmp}/none", "{tmp}/o"), 2, "is not a study"),
     (("transform", "{tmp}/x.safetensors", "{study}", "{tmp}/o"), 1, "There is no file"),
     (("transform", "{model}", "{study}", "{study}"), 2, "exists. Choose another"),
-    (("add-subject", "{model}", "{study}"), 2, "is in the model already"),
+    (("add-subject", "{model}", "{study}"), 2, "is already in the model"),
     (("add-subject", "{model}", "{study}", "--subject", "9"), 1, "no subject '9'"),
     (("info", "{tmp}/none"), 1, "There is no file"),
     (("info", "{study}/sub-01.npy"), 1, "is no model file"),
     (("convert", "{tmp}/none", "{tmp}/s"), 2, "There is no"),
-    (("convert", "{tmp}"), 2, "then the folder to make"),
+    (("convert", "{tmp}"), 2, "then the study folder to create"),
     (("convert", "{tmp}", "{tmp}/s"), 2, "is not clear"),
     (("convert", "{study}", "{tmp}/s", "--task", "x"), 2, "copied without task"),
     (("compare", "{study}", "-o", "{model}"), 1, "File exists"),
-    (("compare", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"), 2, "protocols"),
+    (
+        ("compare", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"),
+        2,
+        "held-out, joint or both",
+    ),
     (("compare", "{study}", "--halves", "x", "-o", "{tmp}/e"), 2, "halves"),
     (("compare", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
     (("compare", "{study}", "--method", "x", "-o", "{tmp}/e"), 2, "no method 'x'"),
@@ -116,16 +120,16 @@ def test_wrong_usage_is_one_sentence(
         ("energy = ", "is not valid TOML"),
         ("energy = " + "[" * 5000, "is not valid TOML"),
         ("energy = 0.5", "Options of fit follow a line [fit]"),
-        ("[fit]\nserchlight = 8", "no option of fit. Did you mean 'searchlight'?"),
-        ("[fitt]\nenergy = 0.5", "has 'fitt', which is no table of a command"),
+        ("[fit]\nserchlight = 8", "not an option of fit. Did you mean 'searchlight'?"),
+        ("[fitt]\nenergy = 0.5", "has 'fitt', which is not a table of a command"),
         ('[fit]\nsearchlight = "lots"', "'--searchlight'"),
-        ("fit = 3", "has 'fit', which is no table"),
+        ("fit = 3", "has 'fit', which is not a table"),
         ("[fit]\nsearchlight = [8]", "'--searchlight'"),
         ("[fit]\nsearchlight = {a = 1}", "'--searchlight'"),
         ("[fit]\nparam = 3", "takes NAME=VALUE"),
         ("[fit.searchlight]\na = 1", "'--searchlight'"),
-        ("[[fit]]\nenergy = 1", "has 'fit', which is no table"),
-        ("[fit]\nquiet = 3", "no option of fit"),
+        ("[[fit]]\nenergy = 1", "has 'fit', which is not a table"),
+        ("[fit]\nquiet = 3", "not an option of fit"),
         ("[fit]\nn_jobs = 0", "other than 0; got 0"),
         # a word is missing, and no hint about quotes follows
         ("[fit]\nparam = ['kernel=3']", "'precomputed'"),
@@ -187,7 +191,7 @@ def test_an_interruption_leaves_whole_files_and_says_how_to_go_on(
     assert process.returncode == 130
     assert "Traceback" not in error
     assert "no partial files were left" in error
-    assert "methods that are done are kept" in error
+    assert "finished folds are kept" in error
     assert not [p for p in out.rglob("*") if p.is_file()]
 
 

@@ -103,8 +103,8 @@ def test_a_category_that_some_lack_is_named_with_who():
         check_labels_overlap(labels, ["s1", "s2", "s3"])
     assert len(said) == 1
     text = str(said[0].message)
-    assert "2 of 3 categories are not held by all subjects" in text
-    assert "'a' not by s3; 'c' not by s1" in text
+    assert "2 of 3 categories are missing in some subjects" in text
+    assert "'a' in s3; 'c' in s1" in text
 
 
 def test_groups_that_share_no_label_are_refused():
@@ -133,7 +133,7 @@ def test_a_fit_and_an_evaluation_say_so_once():
         lambda: between_subject_classification(GDM(2), study),
         lambda: between_subject_classification(GDM(2), study, protocol="held-out"),
     ):
-        with pytest.warns(LabelWarning, match="'a' not by 's0'; 'b' not by") as said:
+        with pytest.warns(LabelWarning, match="'a' in 's0'; 'b' in") as said:
             work()
         assert len([w for w in said if w.category is LabelWarning]) == 1
         assert said[0].filename == __file__
@@ -209,5 +209,5 @@ def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
     with pytest.raises(InputError, match=r"share no label.* \(case, blanks and type"):
         GDM(3).fit(X, [mine, *y[1:]])
     some = [other if label == 1 else label for label in y[0]]
-    with pytest.warns(LabelWarning, match=rf"{other!r} not by X\[1\]"):
+    with pytest.warns(LabelWarning, match=rf"{other!r} in X\[1\]"):
         GDM(3).fit(X, [some, *y[1:]])

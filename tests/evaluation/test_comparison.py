@@ -152,7 +152,7 @@ def test_the_verdict_names_the_best_with_p_and_its_bound():
     assert turned.startswith("With a, 56.7")
     assert "4.0 percentage points lower than with b (p = " in turned
     two = verdict({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])})
-    assert two.endswith("Fewer than 3 subjects in common tell no methods apart.")
+    assert two.endswith("Methods cannot be compared with fewer than 3 subjects.")
 
 
 def test_one_result_is_compared_with_chance(rng):
@@ -451,7 +451,7 @@ def test_what_was_not_tested_decides_nothing():
     found = judge_alignment(joint)
     assert found.kind == "open"
     assert found.title == "Whether alignment worked cannot be tested"
-    assert found.reasons[0].endswith("not tested, so it alone decides nothing.")
+    assert found.reasons[0].endswith("This difference was not tested.")
     four = judge_alignment({"gdm": result_of([0.5, 0.5, 0.5, 0.5])})
     assert four.kind == "open"
     assert "Too few subjects, or permutations, to tell" in four.reasons[0]

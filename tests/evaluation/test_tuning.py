@@ -217,7 +217,7 @@ def test_a_setting_by_which_nobody_could_join_is_not_chosen():
 def test_a_search_warns_of_its_labels_once(rng):
     X, y = study_lists(rng)
     X[1], y[1] = X[1][y[1] > 0], y[1][y[1] > 0]
-    with pytest.warns(LabelWarning, match="not held by all subjects") as said:
+    with pytest.warns(LabelWarning, match="missing in some subjects") as said:
         GDMCV(energies=(0.5, 0.9), n_components=2).fit(X, y)
     assert len([w for w in said if w.category is LabelWarning]) == 1
 

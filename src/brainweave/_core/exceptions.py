@@ -5,18 +5,18 @@ import warnings
 
 
 class BrainweaveError(Exception):
-    """Base of all errors raised on purpose by brainweave."""
+    """Base class of the errors that brainweave raises."""
 
 
 class InputError(BrainweaveError, ValueError):
-    """An argument has the right type but a value that cannot be used.
+    """An argument has a value that cannot be used.
 
     Parameters
     ----------
     message : str
-        What is wrong, and what to do.
+        The problem and a remedy.
     parameter : str, optional
-        Name of the parameter that is to blame.
+        Name of the invalid parameter.
     """
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
@@ -25,7 +25,7 @@ class InputError(BrainweaveError, ValueError):
 
 
 class StudyError(BrainweaveError, ValueError):
-    """Data on disk, or a study built from it, are not what they should be."""
+    """Data on disk, or a study made from them, are invalid."""
 
 
 class ModelFileError(BrainweaveError, ValueError):
@@ -37,11 +37,11 @@ class SolverError(BrainweaveError, RuntimeError):
 
 
 class ClusterError(BrainweaveError, RuntimeError):
-    """The scheduler or the workers of a cluster went away during the work."""
+    """The scheduler or the workers of a cluster were lost."""
 
 
 class AlignmentWarning(UserWarning):
-    """Subjects do not agree on samples that did not align: nothing shared was found."""
+    """Subjects do not agree on held-out samples: no shared space was found."""
 
 
 class UniquenessWarning(UserWarning):
@@ -53,15 +53,15 @@ class LabelWarning(UserWarning):
 
 
 class LayoutWarning(UserWarning):
-    """An array looks as if its samples lay in its columns."""
+    """An array may be transposed."""
 
 
 class UndeterminedWarning(UserWarning):
-    """Nothing determines a part of a map; that part is zero."""
+    """The data do not determine a part of a map; this part is zero."""
 
 
 class SeparateSubjectsWarning(UserWarning):
-    """Subjects hardly overlap in the shared space: the features tell them apart."""
+    """Subjects hardly overlap in the shared space: most features belong to one."""
 
 
 class KernelWarning(UserWarning):
@@ -69,7 +69,7 @@ class KernelWarning(UserWarning):
 
 
 class ClassifierWarning(UserWarning):
-    """A classifier's setting had to be changed, or its p-value cannot be small."""
+    """A setting of the classifier was changed, or its p-value cannot be small."""
 
 
 class SkippedWarning(UserWarning):

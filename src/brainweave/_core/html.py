@@ -58,7 +58,7 @@ def check_html(check: Any) -> str:
     if check.pieces is not None:
         return frame_html(check.verdict, check.pieces.reset_index())
     holds = np.where(check.holds, "yes", "no")
-    columns = {"agreement": check.agreement_cv, "p": check.p, "holds up": holds}
+    columns = {"agreement": check.agreement_cv, "p": check.p, "p < .05": holds}
     frame = pd.DataFrame(columns).rename_axis("feature").reset_index()
     return frame_html(check.verdict, frame)
 

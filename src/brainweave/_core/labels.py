@@ -129,10 +129,10 @@ def check_labels_overlap(
     for label in all_labels:
         lack = [name for name, own in categories.items() if label not in own]
         if lack:
-            lacking.append(f"{label!r} not by {format_list(lack)}")
+            lacking.append(f"{label!r} in {format_list(lack)}")
     if lacking:
         warn_user(
-            f"{len(lacking)} of {len(all_labels)} categories are not held by all "
+            f"{len(lacking)} of {len(all_labels)} categories are missing in some "
             f"subjects: {format_list(lacking, separator='; ')}.",
             LabelWarning,
         )

@@ -229,7 +229,7 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     """
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]
-    refuse_files(X, "What is given as X")
+    refuse_files(X, "X")
     if getattr(X, "ndim", 0) == 3 and hasattr(X, "dtype"):
         X = list(X)
     if hasattr(X, "shape") or not (hasattr(X, "__iter__") or hasattr(X, "__getitem__")):
@@ -242,7 +242,8 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     subjects = [as_samples(s) for s in X]
     if len(subjects) < minimum:
         raise InputError(
-            f"{owner} needs at least {minimum} subject(s); got {len(subjects)}."
+            f"{owner} needs at least {minimum} subject{'s' * (minimum > 1)}; got "
+            f"{len(subjects)}. Pass one array per subject, [X1, X2, ...]."
         )
     return subjects
 

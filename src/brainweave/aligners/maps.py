@@ -42,22 +42,22 @@ class PlacePart(NamedTuple):
 
 
 class SubjectMap(Stored):
-    """What an aligner learned for one subject: the interface of all kinds of maps.
+    """Map of one subject between its voxels and the shared space.
 
     Parameters
     ----------
     mean, scale : ndarray of shape (n_voxels,)
-        What standardises samples; the scale of a constant voxel is infinite.
+        Mean and scale of the voxels; the scale of a constant voxel is infinite.
     isometric : bool, default=False
         Whether the way back is the transpose of the map (orthonormal weights).
     space : object, optional
-        Knows how to turn voxel values into an image (``space.to_image(values)``).
+        Converts voxel values to an image (``space.to_image(values)``).
     signatures : ndarray of shape (n_samples, 4), optional
         Those of the aligning samples, for :meth:`took_part`.
     objective_history : list of float, optional
         Of the descent that found the map, if there was one.
     n_undetermined : int, default=0
-        How many dimensions of the shared space nothing determines; it is zero there.
+        Number of features that the data do not determine; they are zero.
 
     Attributes
     ----------
@@ -125,8 +125,8 @@ class SubjectMap(Stored):
     def took_part(self, X: Any, *, name: str = "X") -> NDArray[np.bool_]:
         """Return which samples took part in the fit of this map.
 
-        They are known again by their content, whatever their order. A sample that was
-        cleaned, smoothed or standardised in between counts as another one.
+        Samples are identified by their content, in any order. A sample that was
+        cleaned, smoothed or standardised since the fit is not recognised.
 
         Parameters
         ----------

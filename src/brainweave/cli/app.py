@@ -11,19 +11,16 @@ from brainweave.cli.command import Command
 HELP = """
 Weave many brains into one shared space.
 
-Subjects may differ in voxels, in samples, and in what they saw when: GDM aligns them \
-by what belongs together. Start with [bold]brainweave demo[/bold]; then bring your own \
-data:
+Align the fMRI data of subjects who may differ in voxels, samples and stimulus \
+sequences. Start with [bold]brainweave demo[/bold], then use your own data:
 
-  brainweave convert BIDS_FOLDER STUDY       make a study folder
+  brainweave convert BIDS_FOLDER STUDY    make a study folder
 
-  brainweave compare STUDY                   which method suits it?
+  brainweave compare STUDY                compare methods
 
-  brainweave fit STUDY --halves run          align with the first half of the runs
+  brainweave fit STUDY --halves run       align with half of the runs
 
   brainweave transform model.safetensors STUDY SHARED --only-new
-
-Every command explains itself: brainweave COMMAND --help.
 """
 
 app = typer.Typer(

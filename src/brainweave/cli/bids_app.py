@@ -34,7 +34,7 @@ def run(
     output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
     analysis_level: Annotated[
         str | None,
-        typer.Argument(help="participant or group; by default one after the other."),
+        typer.Argument(help="participant or group. Default: both."),
     ] = None,
     *,
     participant_label: c.Participants = None,
@@ -61,9 +61,9 @@ def run(
 ) -> None:
     """Run as a BIDS App.
 
-    participant writes one basis file per subject; run it for all, or as one job per
-    subject on any scheduler. group aligns from these files. Exit codes: 0 done, 1 a
-    subject failed (it is named, the others are done), 2 wrong usage.
+    The level participant writes one basis file per subject; run it for all subjects, or
+    as one job per subject. The level group aligns these files. Exit codes: 0 success, 1
+    a subject failed (it is listed; the others are complete), 2 wrong usage.
     """
     from brainweave.study.formats.bids_derivative import Derivative
 
@@ -119,7 +119,7 @@ def filter_options(path: Path | None) -> dict[str, Any]:
         chosen = dict(json.loads(path.read_text("utf-8")).get("bold", {}))
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"--bids-filter-file {str(path)!r} is no JSON file such as "
+            f"--bids-filter-file {str(path)!r} is not a JSON file such as "
             f'{{"bold": {{"session": ["01"], "task": "film"}}}} ({error}).'
         ) from error
     short = {"acquisition": "acq", "direction": "dir", "reconstruction": "rec"}
@@ -206,7 +206,7 @@ def make_bases(job: Job) -> None:
 
     ids = _chosen_subjects(job)
     job.derivative.write_description()
-    job.console.resume_hint = "Run it again: subjects that are done are kept."
+    job.console.resume_hint = "Run the same command again; finished subjects are kept."
     path_of, kind_of = job.derivative.basis_path, partial(entities_of, job.dataset)
     targets = [path_of(id, kind_of(id, job.data)) for id in ids]
     n_jobs = job.params["n_jobs"] or cluster_workers() or 1
@@ -394,7 +394,7 @@ def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, 
             if source.is_file() and has_changed(source, stamp):  # it may be gone
                 raise UsageError(
                     f"{name!r} has changed since the basis of sub-{id} was made. Run "
-                    "participant again: subjects that are done are kept."
+                    "participant again; finished subjects are kept."
                 )
         bases.append(basis)
         made[id] = origin

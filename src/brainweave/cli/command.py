@@ -96,12 +96,12 @@ def read_config(context: Any, path: Path | None) -> Path | None:
     for name, table in document.items():
         if name not in {*commands, MADE} or not isinstance(table, dict):
             raise UsageError(
-                f"{str(path)!r} has {name!r}, which is no table of a command. Options "
-                f"of {command} follow a line [{command}]."
+                f"{str(path)!r} has {name!r}, which is not a table of a command. "
+                f"Options of {command} follow a line [{command}]."
             )
     own = {k.replace("-", "_"): v for k, v in document.get(command, {}).items()}
     known = {p.name for p in commands[command].params} - NOT_IN_FILES
-    message = f"{str(path)!r} has '{{}}', which is no option of {command}"
+    message = f"{str(path)!r} has '{{}}', which is not an option of {command}"
     refuse_unknown(own, known, message)
     context.default_map = own
     return path
@@ -125,23 +125,23 @@ how, method, read, score = (
 StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
 OutFolder = Annotated[Path, option("Folder for the results.", "--output", "-o")]
 Param = Annotated[
-    list[str] | None, option("Any other setting, NAME=VALUE; repeatable.")
+    list[str] | None, option("Any other setting, NAME=VALUE. May be repeated.")
 ]
 Report = Annotated[bool, option("Write an HTML report, too.")]
 AligningHalf = Annotated[
     str | None,
     option(
-        "Align with the first half of the samples, by category, run, film or time, so "
-        "that the others can be scored; by default all samples align.",
+        "Align with the first half of the samples, split by category, run, film or "
+        "time, so that the other half can be scored. Default: align with all samples.",
         "--halves",
     ),
 ]
 
-CONFIG = "TOML file with any of these options; the command line wins."
-DASK = "Scheduler of a Dask cluster, its file, or local:4 for 4 processes here."
+CONFIG = "TOML file of options; those on the command line take precedence."
+DASK = "Address or file of a Dask scheduler, or local:4 for 4 local processes."
 Config = Annotated[Path | None, how(CONFIG, callback=read_config, is_eager=True)]
-Quiet = Annotated[bool, how("Print results only.", "--quiet", "-q")]
-JOBS = "Subjects at the same time; default one per core."
+Quiet = Annotated[bool, how("Print only results.", "--quiet", "-q")]
+JOBS = "Number of parallel jobs. Default: one per core."
 Jobs = Annotated[int | None, how(JOBS)]
 Cores = Annotated[int | None, how(JOBS, "--n-jobs", "--n_cpus", "--n-cpus")]
 Dask = Annotated[str | None, how(DASK, metavar="SCHEDULER")]
@@ -150,30 +150,30 @@ METHODS = (
     "gdm, paper-gdm (as published), gdmcv (chooses its settings inside the aligning "
     "samples), hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
     "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm, gcca, promises, "
-    "ridge, none, or one of another package, such as fmralign:ot."
+    "ridge, none, or a method of another package, such as fmralign:ot."
 )
 PARAM = (
     "Any other parameter, NAME=VALUE, such as shrinkage=0.1, energy=0.8 (paper-gdm) or "
-    "kernel=gaussian; may be repeated."
+    "kernel=gaussian. May be repeated."
 )
 # parameters of evaluations that --param sets; all others are those of methods
 OF_SCORING = (
     *("classifier", "window", "step", "enough", "score", "block", "border"),
     "leave_out",
 )
-SCORING = " Those of the evaluation are " + ", ".join(OF_SCORING) + "."
+SCORING = " Parameters of the evaluation: " + ", ".join(OF_SCORING) + "."
 MATCH = (
-    "Make the samples of all subjects correspond first: truncate, average or "
-    "intersect. For methods that are locked in time."
+    "Match the samples of all subjects first, as time-locked methods require: "
+    "truncate, average or intersect."
 )
 PARCELS = (
     "Align parcel by parcel: an atlas file (NIfTI, dlabel; GIfTI labels or annotations "
-    "of both hemispheres, with a comma), or schaefer-100 (200, ... 1000) by nilearn."
+    "of both hemispheres, separated by a comma), or schaefer-100 (200, ... 1000)."
 )
-RADIUS = "Align in every neighbourhood of this radius in mm, and average to one map."
+RADIUS = "Align neighbourhoods of this radius in mm and average their maps."
 Method = Annotated[str, method(METHODS)]
-Components = Annotated[str | None, method("Shared features: a number, or auto (gdm).")]
-GRAPH = "labels (default), time (default without categories) or labels+time; gdm."
+Components = Annotated[str | None, method("Number of shared features, or auto (gdm).")]
+GRAPH = "Graph of gdm: labels, time (default without categories) or labels+time."
 Graph = Annotated[str | None, method(GRAPH)]
 MethodParam = Annotated[list[str] | None, method(PARAM, "--param")]
 Match = Annotated[str | None, method(MATCH)]
@@ -181,41 +181,41 @@ Parcels = Annotated[str | None, method(PARCELS)]
 Radius = Annotated[float | None, method(RADIUS, "--searchlight")]
 
 HALVES = (
-    "How samples are split, to align with one half and score the other: by category "
-    "(without categories: by time), run, film or time."
+    "Split the samples into an aligning and a scored half by category (by time if "
+    "there are no categories), run, film or time."
 )
 MEASURE = (
-    "classification (default for categories), matching (of time segments; default for "
-    "films), reconstruction (of voxels) or isc (inter-subject correlation)."
+    "classification (default for categories), matching of time segments (default for "
+    "films), reconstruction of voxels, or isc (inter-subject correlation)."
 )
 Halves = Annotated[str, score(HALVES)]
 Measure = Annotated[str | None, score(MEASURE)]
 ScoreParam = Annotated[list[str] | None, method(PARAM + SCORING, "--param")]
 
-WHO = "Subjects, with or without sub-; all by default. May be repeated."
+WHO = "Subject, with or without sub-. May be repeated. Default: all."
 LABELS = ("--participant-label", "--participant_label")
 SAMPLES = (
-    "What a sample is: volumes, blocks (means), or trials (GLM betas, one model per "
+    "Use as samples volumes, blocks (means), or trials (GLM betas, one model per "
     "trial)."
 )
 FILMS = (
-    "What runs show: runs (each is a film, which begins with the run), or a table "
-    "(.tsv) with columns run, film and, if needed, onset, start and subject."
+    "Films shown: runs (each run is a film that starts with it), or a table (.tsv) "
+    "with columns run and film, and optionally onset, start and subject."
 )
 IGNORE = (
-    "A label that is no category; may be repeated. Rest, fixation, responses, button "
-    "presses and the like never are, unless kept."
+    "Label to exclude. May be repeated. Rest, fixation, responses and button presses "
+    "are always excluded, unless kept with --param keep=LABEL."
 )
 CONFOUNDS = (
-    "What to remove: simple (default for fMRIPrep), scrubbing, compcor or ica_aroma; "
-    "none; or a component such as motion, which may be repeated."
+    "Confounds to remove: simple (default for fMRIPrep), scrubbing, compcor, ica_aroma "
+    "or none; or a component such as motion, which may be repeated."
 )
 MASK = (
-    "own (fMRIPrep's mask of each subject; default), common (voxels in all of them), "
-    "epi (computed), or an image file."
+    "own (default: fMRIPrep's mask of each subject), common (their intersection), epi "
+    "(computed from the images), or an image file."
 )
-SESSIONS = "Sessions, with or without ses-; all by default. May be repeated."
-FILTERS = "JSON file whose entry bold chooses runs by their entities, as fMRIPrep's."
+SESSIONS = "Session, with or without ses-. May be repeated. Default: all."
+FILTERS = "JSON file that selects runs by entities (its entry bold), as in fMRIPrep."
 OTHERS = "Any other option of load_bids, NAME=VALUE."
 Participants = Annotated[list[str] | None, read(WHO, *LABELS)]
 Sessions = Annotated[
@@ -231,7 +231,9 @@ Samples = Annotated[str | None, read(SAMPLES)]
 Films = Annotated[str | None, read(FILMS)]
 Ignore = Annotated[list[str] | None, read(IGNORE)]
 Confounds = Annotated[list[str] | None, read(CONFOUNDS)]
-Smoothing = Annotated[float | None, read("Smooth by so many mm.", "--smoothing-fwhm")]
+Smoothing = Annotated[
+    float | None, read("FWHM of the smoothing in mm.", "--smoothing-fwhm")
+]
 Mask = Annotated[str | None, read(MASK)]
 
 
@@ -289,7 +291,7 @@ def with_params(
     for name in others:
         if name in given:
             shown = name.replace("_", "-")
-            raise UsageError(f"{name} was given twice: by --{shown} and by --param.")
+            raise UsageError(f"{name} was given twice, by --{shown} and by --param.")
     return {**given, **others}
 
 
@@ -299,6 +301,6 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> Non
     for name in names:
         if name not in listed:
             close = get_close_matches(name, listed, 1)
-            others = f"; there are {', '.join(listed[:40])}."
+            others = f"; choose one of {', '.join(listed[:40])}."
             hint = f". Did you mean {close[0]!r}?" if close else others
             raise UsageError(what.replace("{}", name) + hint)

@@ -30,16 +30,16 @@ def convert(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            help="A BIDS folder, .mat files, or the .nii.gz, .dtseries.nii or .gii "
-            "files of all subjects; then the folder to make."
+            help="A BIDS folder, .mat files, or .nii.gz, .dtseries.nii or .gii files "
+            "of all subjects, followed by the study folder to create."
         ),
     ],
     *,
     labels: Annotated[
         Path | None,
         c.option(
-            "Labels of samples: a .tsv file with columns label and, if they differ, "
-            "subject; a .mat file for MATLAB."
+            "Labels of the samples: a .tsv file with a column label and, if subjects "
+            "differ, a column subject; a .mat file for MATLAB data."
         ),
     ] = None,
     participant_label: c.Participants = None,
@@ -56,14 +56,14 @@ def convert(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Turn BIDS, NIfTI, CIFTI, GIfTI or MATLAB files into a study folder."""
+    """Convert BIDS, NIfTI, CIFTI, GIfTI or MATLAB files to a study folder."""
     from brainweave.plotting.style import span
     from brainweave.study.formats.any_format import load_study
     from brainweave.study.provenance import cautions
 
     console: Console = context.obj
     if len(sources) < 2:
-        raise UsageError("Name the files to read, then the folder to make.")
+        raise UsageError("Give the files to read, then the study folder to create.")
     *inputs, out = sources
     files.check_new_folder(out)
     console.resume_hint = "Nothing was left behind; run the same command again."
@@ -75,7 +75,7 @@ def convert(
     params = c.parse_params(param)
     if options.get("confounds", "") is None:  # none is a choice, not a gap
         params = {"confounds": None, **params}
-    with console.stage("Looking at the files"):
+    with console.stage("Reading headers"):
         study = load_study(inputs, **c.with_params(options, params))
     files.save_study(study, out, console, n_jobs=n_jobs)
     for text in cautions(study.record):

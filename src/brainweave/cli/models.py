@@ -1,4 +1,4 @@
-"""From options to aligners, and commands with models: fit, transform, add-subject."""
+"""Make aligners from options; the commands fit, transform and add-subject."""
 
 import inspect
 from collections.abc import Mapping
@@ -182,11 +182,7 @@ def fit(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Align the subjects of a study; write the model to one file.
-
-    With --method gdmcv the settings are chosen inside the study, and the best model is
-    written.
-    """
+    """Align the subjects of a study and write the model to one file."""
     console: Console = context.obj
     files.check_new_model(output)
     whole = files.open_study(study)
@@ -198,7 +194,7 @@ def fit(
         best = {k: v for k, v in model.best_params_.items() if v is not None}
         console.result(
             f"Best: {best}; accuracy {model.best_score_:.3f}, chosen on these data and "
-            "so too high: score it with brainweave compare --method gdmcv"
+            "therefore biased. Use brainweave compare --method gdmcv."
         )
         model = aligner = model.best_estimator_
         method = "gdm" if type(model).__name__ == "GDM" else "paper-gdm"
@@ -250,19 +246,19 @@ def transform(
     context: typer.Context,
     model: Model,
     study: c.StudyFolder,
-    out: Annotated[Path, typer.Argument(help="Study folder to make.")],
+    out: Annotated[Path, typer.Argument(help="Study folder to create.")],
     *,
     only_new: Annotated[
         bool,
         c.option(
-            "Write only the samples that did not take part in the alignment.",
+            "Write only samples that were not used in the fit.",
             "--only-new",
         ),
     ] = False,
     new: Annotated[
         bool,
         c.option(
-            "Map subjects that the model does not know by its shared map, without "
+            "Map subjects that are not in the model by its shared map, without "
             "aligning data (zero-shot).",
             "--new",
         ),
@@ -270,11 +266,11 @@ def transform(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Map samples into the shared space; write them as a study of shared features.
+    """Map samples into the shared space and write a study of shared features.
 
-    Subjects of the study are found in the model by their ids. The tables of the samples
-    have a column "aligned": 1 where a sample took part in the alignment. Scoring those
-    would be circular, so compare refuses them. Fit with --halves to have others.
+    Subjects are identified by their ids. In the tables of samples, the column "aligned"
+    is 1 for samples used in the fit. Scoring these would be circular, so compare
+    rejects them. To hold out samples, fit with --halves.
     """
     from brainweave.study.shared import ZERO_SHOT, transform_study
 
@@ -326,35 +322,35 @@ def add_subject(
     *,
     subject: Annotated[
         list[str] | None,
-        c.option("Who joins; all subjects the model lacks by default."),
+        c.option("Subject to add. May be repeated. Default: all new ones."),
     ] = None,
     output: Annotated[
         Path | None,
-        c.option("Model file to write; default: the same.", "--output", "-o"),
+        c.option("Model file to write. Default: the same file.", "--output", "-o"),
     ] = None,
     halves: c.AligningHalf = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Let new subjects join a model without fitting it again.
+    """Add new subjects to a model without a refit.
 
-    The maps of the subjects that are in the model do not change.
+    The maps of the subjects in the model do not change.
     """
     from brainweave.study.shared import add_subjects
 
     console: Console = context.obj
     target = model if output is None else output
-    files.check_new_model(target)
     fitted, ids, made = files.load_model(model)
+    files.check_new_model(target)
     people = files.open_study(study)
     wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
     joining = wanted or [id for id in people.ids if id not in ids]
     known = [id for id in joining or people.ids if id in ids]
     if known:
-        raise UsageError(f"Subject {known[0]!r} is in the model already.")
+        raise UsageError(f"Subject {known[0]!r} is already in the model.")
     new = first_half(people.subset(subjects=joining), halves)
     fitted.ids_ = list(ids)
-    with console.stage("Joining subjects", len(new)) as tick:
+    with console.stage("Adding subjects", len(new)) as tick:
         add_subjects(fitted, new, tick=tick)
     options = files.used_options(console, subject=joining, output=target)
     origin = files.provenance(

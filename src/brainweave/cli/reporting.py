@@ -1,4 +1,4 @@
-"""Commands that score and show: compare, report, info, and demo, the whole way."""
+"""Commands that score and show: compare, map, info, report and demo."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ def compare(
     method: Annotated[
         list[str] | None,
         c.option(
-            "Methods to score, one after another or with commas; gdm,none by default.",
+            "Methods, separated by commas or repeated. Default: gdm,none.",
             panel=c.METHOD,
         ),
     ] = None,
@@ -42,12 +42,12 @@ def compare(
     protocol: Annotated[
         str,
         c.score(
-            "held-out (test subjects join a finished space), joint (the paper's; they "
-            "take part in the alignment, which is known to inflate accuracy), or both."
+            "held-out (test subjects join a finished template), joint (they take part "
+            "in the fit, as in the paper, which inflates accuracy), or both."
         ),
     ] = "both",
     n_permutations: Annotated[
-        int, c.score("Permutations of labels for a p-value.")
+        int, c.score("Number of permutations for a p-value.")
     ] = 0,
     report: c.Report = True,
     n_jobs: c.Jobs = None,
@@ -55,17 +55,19 @@ def compare(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Score one method or several on subjects that are left out.
+    """Compare methods on left-out subjects.
 
-    Categories are classified; segments of a film are matched, by what people saw. All
-    methods are scored on the same samples, and finished folds are not done again.
-    Options of methods apply to those that have them. A method that fails gets a row
-    with its error; the others still run.
+    Classify categories, or match segments of a film. All methods are scored on the same
+    samples. Finished folds are kept and not computed again. An option of a method is
+    ignored by methods without it. A method that fails gets a row with its error; the
+    others still run.
     """
     from brainweave.evaluation.comparison import compare_methods
     from brainweave.evaluation.splits import split_study
 
     console: Console = context.obj
+    if protocol not in (*PROTOCOLS, "both"):
+        raise UsageError(f"--protocol must be held-out, joint or both; got {protocol}.")
     subjects = files.open_study(study)
     scoring, others = c.scoring_params(param)
     if n_permutations:
@@ -75,7 +77,7 @@ def compare(
     people = match_and_report(subjects, match, console)
     split = split_study(people, halves=halves, **_blocks(scoring))
     split.fingerprint = subjects.fingerprint()  # also of what was matched
-    console.resume_hint = "Run it again: folds of methods that are done are kept."
+    console.resume_hint = "Run the same command again; finished folds are kept."
     options = files.used_options(console)
     with console.progress("Scoring methods") as progress:
         comparison = compare_methods(
@@ -126,17 +128,17 @@ def information_map(
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Map where in the brain information is shared, place by place.
+    """Map where in the brain subjects share information.
 
-    Every parcel, or neighbourhood, is aligned and scored by itself, on samples that did
-    not align, of subjects who are left out, and once more without alignment. Written
-    are images, a table of places with corrected p-values, and a report.
+    Align and score every parcel or neighbourhood on held-out samples of left-out
+    subjects, with and without alignment. Write images, a table with corrected p-values,
+    and a report.
     """
     import brainweave
 
     console: Console = context.obj
     if (parcels is None) == (searchlight is None):
-        raise UsageError("Say what places are: --parcels ATLAS or --searchlight MM.")
+        raise UsageError("Choose places with --parcels ATLAS or --searchlight MM.")
     people = match_and_report(files.open_study(study), match, console)
     scoring, others = c.scoring_params(param)
     aligner = make_aligner(method, {**context.params, "param": others}, study=people)
@@ -157,12 +159,12 @@ def information_map(
 def info(
     context: typer.Context,
     path: Annotated[
-        Path, typer.Argument(help="A study folder, a model, or a basis file.")
+        Path, typer.Argument(help="Study folder, model file or basis file.")
     ],
     *,
-    verify: Annotated[bool, c.option("Compare all checksums.", "--verify")] = False,
+    verify: Annotated[bool, c.option("Verify all checksums.", "--verify")] = False,
 ) -> None:
-    """Show what is in a study or a model, how large it is, and why."""
+    """Describe a study, a model or a basis file."""
     describe = _describe_study if path.is_dir() else _describe_model
     context.obj.result("\n".join(describe(path, verify)))
 
@@ -176,9 +178,9 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
         tuple(range(s.n_samples) if own is None else own.tolist())
         for s, own in zip(study, shown, strict=True)
     }
-    order = "sequences differ: GDM, or --match for methods locked in time"
+    order = "sequences differ: GDM, or --match for time-locked methods"
     if len(orders) == 1:
-        order = "the same sequence for all: any method can align it"
+        order = "the same sequence for all subjects; all methods can be used"
     lines = [
         f"Study {study.name or path.name!r}: {len(study)} subjects",
         f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
@@ -188,7 +190,7 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
     ]
     done = record_lines(study.record)
     if done:
-        lines += ["", "What was done to the data", *(f"  {line}" for line in done)]
+        lines += ["", "Preprocessing", *(f"  {line}" for line in done)]
         lines += [f"Warning: {text}" for text in cautions(study.record)]
     return lines
 
@@ -223,12 +225,12 @@ def report(
     model: Annotated[Path | None, c.option("Model file.")] = None,
     results: Annotated[
         list[Path] | None,
-        c.option("Folder of a comparison, or its results.json; may be repeated."),
+        c.option("Folder of a comparison, or its results.json. May be repeated."),
     ] = None,
     config: c.Config = None,
     quiet: c.Quiet = False,
 ) -> None:
-    """Write one HTML file about a study, a model and results."""
+    """Write an HTML report on a study, a model and results."""
     from brainweave.evaluation.comparison import Comparison
 
     console: Console = context.obj
@@ -258,18 +260,17 @@ def report(
 
 def demo(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder for all that is made.")] = Path(
+    out: Annotated[Path, typer.Argument(help="Folder for all output.")] = Path(
         "out/demo"
     ),
     *,
-    n_subjects: Annotated[int, c.option("Subjects to simulate.", min=3)] = 8,
+    n_subjects: Annotated[int, c.option("Number of simulated subjects.", min=3)] = 8,
     quiet: c.Quiet = False,
 ) -> None:
-    """Show the whole way: simulate, align, score, and write a report.
+    """Simulate a study, align it, score methods, and write a report.
 
-    The simulated subjects saw the categories in orders of their own, differ in voxels,
-    and lack samples, runs and categories: no method that is locked in time can align
-    them.
+    The subjects saw different sequences, differ in their number of voxels, and miss
+    samples, runs and categories, so time-locked methods cannot align them.
     """
     import brainweave
     from brainweave.evaluation.comparison import compare_methods

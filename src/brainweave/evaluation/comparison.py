@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SHARES = {"accuracy": "accuracy", "matching": "the share of segments found"}
 TOLD = {
     "accuracy": "{} of the samples of left-out subjects are classified correctly",
-    "matching": "{} of the film's segments are found again in left-out subjects",
+    "matching": "{} of the film's segments are found in left-out subjects",
     "isc": "features of left-out subjects correlate {} with those of the others",
     "correlation": "predicted voxels of left-out subjects correlate {} with measured",
     "r2": "{} of the variance of left-out subjects' voxels is predicted",
@@ -313,7 +313,7 @@ def _judge_accuracy(
     )
     test = above_chance(result, *rivals)
     if test is None:
-        return None, f"{text}. This was not tested, so it alone decides nothing."
+        return None, f"{text}. This difference was not tested."
     if not test.can_tell:
         few = "Too few subjects, or permutations, to tell whether that is above chance"
         return None, f"{text}. {few} ({test})."
@@ -384,7 +384,7 @@ def verdict(results: Mapping[str, Any]) -> str:
     rivals = [result for name, result in judged.items() if name != best]
     reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
     if rivals and len(reasons) == 1:
-        few = f"Fewer than {MIN_SUBJECTS} subjects in common tell no methods apart."
+        few = f"Methods cannot be compared with fewer than {MIN_SUBJECTS} subjects."
         reasons.append((None, few))
     return " ".join(text for _, text in reasons)
 
@@ -394,14 +394,14 @@ def verdict(results: Mapping[str, Any]) -> str:
 
 @dataclass
 class Comparison:
-    """Several methods on the same samples; made by :func:`compare_methods`.
+    """Results of several methods on the same samples, by :func:`compare_methods`.
 
     Attributes
     ----------
     results : dict of str to ClassificationResult
-        By the names of their methods, with the protocol in brackets if there are two.
+        Results by method; names end in the protocol if there are two.
     errors : dict of str to str
-        Why other methods have no result.
+        Error messages of the methods that failed.
     """
 
     results: dict[str, Any]
@@ -409,7 +409,7 @@ class Comparison:
 
     @property
     def tests(self) -> list[PairedTest]:
-        """Tests of all pairs of methods, protocol by protocol."""
+        """Tests of all pairs of methods for each protocol."""
         protocols = dict.fromkeys(r.protocol for r in self.results.values())
         return [
             test
@@ -421,7 +421,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Which method scores highest, and whether above chance and the others."""
+        """The best method, and whether it is above chance and above the others."""
         if not self.results:
             return "None of the methods could be scored."
         return verdict(self.results)
@@ -537,7 +537,7 @@ def compare_methods(
     progress: Any = None,
     **options: Any,
 ) -> Comparison:
-    """Score several methods on the same samples of subjects that are left out.
+    """Score several methods on the same samples of left-out subjects.
 
     A method that fails gets an error in the comparison; the others still run. Without
     alignment subjects are compared voxel by voxel: if their masks differ, such methods
@@ -548,7 +548,7 @@ def compare_methods(
     study : Study, list of arrays of shape (n_samples_i, n_voxels_i), or SplitStudy
         The data; :func:`split_study` divides them in other ways than by `halves`.
     methods : mapping of str to aligner
-        By the names to report them under.
+        Aligners by the names shown in the results.
     y, measure, halves, leave_out : various
         As in :func:`brainweave.score_alignment`: methods are compared by classification
         if samples have categories, else by matching.
@@ -645,7 +645,7 @@ def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[
     except StudyError:
         return []  # the method itself reports why it cannot be scored
     warn_user(
-        "The masks differ: without alignment subjects are compared voxel by voxel, so "
-        f"this is scored on the {n} voxels that all subjects have."
+        "The masks differ. Methods that compare subjects voxel by voxel are scored on "
+        f"the {n} voxels that all subjects have."
     )
     return names

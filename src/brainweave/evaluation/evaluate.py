@@ -74,10 +74,10 @@ def score_alignment(
     progress: Any = None,
     **options: Any,
 ) -> Any:
-    """Score an alignment on samples it has not seen, of subjects that are left out.
+    """Score an alignment on held-out samples of left-out subjects.
 
     The samples of each subject are divided into two halves. One half aligns; the other,
-    mapped into the shared space, is scored; then the halves change roles. Groups of
+    mapped into the shared space, is scored; then the halves are swapped. Groups of
     ``leave_out`` consecutive subjects are left out in turn.
 
     Parameters
@@ -102,7 +102,7 @@ def score_alignment(
     halves : various
         How samples are divided; see :func:`split_study`.
     leave_out : int, default=1
-        How many subjects are tested at a time.
+        Number of subjects that are left out at a time.
     protocol : {"held-out", "joint"}, default="held-out"
         "held-out": the template is learned without the test subjects, who join it by
         ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the

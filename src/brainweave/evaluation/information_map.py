@@ -53,7 +53,7 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class InformationMap:
-    """What :func:`information_map` found.
+    """Result of :func:`information_map`.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class InformationMap:
     baseline : ndarray of shape (n_places, n_subjects)
         The same without alignment; NaN where voxels do not correspond.
     chance : ndarray of shape (n_places,)
-        The score that guessing gets.
+        Score of guessing at each place.
     ids : list of str
         The subjects.
     measure : str
@@ -271,7 +271,7 @@ def information_map(
     random_state: int = 0,
     **options: Any,
 ) -> InformationMap:
-    """Score an alignment at every place of the brain, on samples it has not seen.
+    """Score an alignment at every place of the brain on held-out samples.
 
     In each parcel, or neighbourhood, the voxels alone are aligned and scored as
     :func:`brainweave.score_alignment` does for all voxels, and once more without

@@ -48,24 +48,24 @@ def learning_curve(
     progress: Any = None,
     **options: Any,
 ) -> LearningCurve:
-    """Score left-out people by how much aligning data of their own they have.
+    """Score left-out subjects as a function of the amount of their aligning data.
 
     Parameters
     ----------
     aligner : aligner, or mapping of names to aligners
-        Methods to draw side by side are named: ``{"GDM": GDM(), "SRM": SRM()}``.
+        One method, or several by name: ``{"GDM": GDM(), "SRM": SRM()}``.
     study, y : various
         As in :func:`brainweave.between_subject_classification`.
     fractions : sequence of float in [0, 1]
-        Shares of the aligning half that left-out people join with, its first samples.
-        At zero they have no aligning data: they are mapped by ``shared_map_`` of an
-        aligner that has one.
+        Shares of the aligning half that left-out subjects use, its first samples. At
+        zero they have no aligning data and are mapped by ``shared_map_``, if the
+        aligner has one.
     measure : {"classification", "matching", "reconstruction", "isc"}, optional
         As in :func:`brainweave.score_alignment`.
     halves : various
         As in :func:`brainweave.between_subject_classification`.
     leave_out : int, default=1
-        How many people are left out at a time.
+        Number of subjects that are left out at a time.
     random_state, n_jobs, progress : various
         As in :func:`brainweave.between_subject_classification`.
     **options : various
@@ -74,7 +74,7 @@ def learning_curve(
     Returns
     -------
     LearningCurve
-        Amounts with which somebody cannot join are left out, and ``notes`` say why.
+        Amounts that are too small for a subject are left out; ``notes`` explain why.
 
     Examples
     --------

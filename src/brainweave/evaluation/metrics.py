@@ -57,7 +57,7 @@ def time_segment_matching(
     standardize: bool = True,
     enough: float = 0.5,
 ) -> SegmentMatching:
-    """Match segments of time of each subject with the average of the others.
+    """Match time segments of each subject with the average of the others.
 
     A segment is matched if it correlates, over its features and samples, more with the
     average of the other subjects over the same segment than with their average over any

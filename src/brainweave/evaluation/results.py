@@ -129,7 +129,7 @@ class ClassificationResult(_Scores):
     permutation_scores : ndarray of shape (n_permutations,)
         Mean accuracy over folds with permuted labels.
     seconds : float
-        What it took.
+        Computing time.
     protocol : str
         "joint" or "held-out".
     method : str
@@ -232,7 +232,7 @@ class SubjectScores(_Scores):
         The scores; row h is of the samples that part h did not align with. NaN for a
         subject who saw too little of what others saw.
     chance : float
-        What guessing reaches.
+        Score of guessing.
     subjects : list of str
         Ids of the subjects.
     score : str
@@ -330,7 +330,7 @@ class SubjectScores(_Scores):
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """Scores of left-out people against the amount of their own aligning data.
+    """Scores of left-out subjects against the amount of their aligning data.
 
     Attributes
     ----------
@@ -340,12 +340,12 @@ class LearningCurve:
         "accuracy" of a classifier, "matching" (the share of time segments found),
         "isc", "correlation" or "r2".
     chance : float
-        What guessing reaches.
+        Score of guessing.
     notes : list of str
         Amounts that could not be scored, and why: where a curve does not start at
         zero; and whose features were matched by their spread.
     design : dict of str to Any
-        How people and samples were left out and scored.
+        How subjects and samples were left out and scored.
     """
 
     points: list[dict[str, Any]] = field(repr=False)

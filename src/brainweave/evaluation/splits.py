@@ -1,4 +1,4 @@
-"""Divide a study into samples that align and samples that are scored.
+"""Split a study into aligning and scored samples.
 
 A :class:`Split` keeps what costs a pass over voxels: the bases of the subjects and the
 products of the scored samples with them. Every method and setting that is evaluated on
@@ -332,7 +332,7 @@ def split_study(
     align: Sequence[Any] | None = None,
     match: str | None = None,
 ) -> SplitStudy:
-    """Divide a study into samples that align and samples that are scored.
+    """Split a study into aligning and scored samples.
 
     Parameters
     ----------

@@ -366,7 +366,7 @@ def label_graph(
     different: float = -1.0,
     balance: str = "none",
 ) -> Graph:
-    """Join samples of the same category, separate those of different ones.
+    """Connect samples of the same category and separate those of others.
 
     Parameters
     ----------
@@ -405,7 +405,7 @@ def label_graph(
 
 
 def time_graph(ids: Sequence[Any], *, balance: str = "none") -> Graph:
-    """Join samples of the same time point or stimulus, with weight 1.
+    """Connect samples of the same time point or stimulus with weight 1.
 
     Parameters
     ----------
@@ -433,7 +433,7 @@ def time_graph(ids: Sequence[Any], *, balance: str = "none") -> Graph:
 def affinity_graph(
     groups: Sequence[Any], affinity: Any, *, balance: str = "none"
 ) -> Graph:
-    """Weigh samples by an affinity of their groups.
+    """Connect samples with weights given by an affinity of their groups.
 
     Parameters
     ----------
@@ -482,11 +482,11 @@ def feature_graph(
     *,
     whiten: bool | float = True,
 ) -> Graph:
-    r"""Join samples by the similarity of what was shown: embeddings, ratings, energies.
+    r"""Connect samples by the similarity of features of their stimuli.
 
     The weight of two samples is the inner product of their features, each less its mean
-    over all samples: of rank d for d features, however many stimuli there are. People
-    who saw different films share a space by what the films mean.
+    over all samples: of rank d for d features, for any number of stimuli. It aligns
+    subjects who saw different films by features such as embeddings or ratings.
 
     Parameters
     ----------
@@ -553,14 +553,14 @@ def _inverse_covariance(centred: Matrix, least: float) -> Matrix:
 def neighbor_graph(
     features: Sequence[Any], *, n_neighbors: int = 10, metric: str = "euclidean"
 ) -> Graph:
-    """Join each sample with its nearest neighbours among other subjects' samples.
+    """Connect each sample with its nearest neighbours among other subjects' samples.
 
     Parameters
     ----------
     features : sequence of array-like of shape (n_samples_i, n_features)
         What describes the samples: stimulus features, ratings, model embeddings.
     n_neighbors : int, default=10
-        How many samples of other subjects each sample is joined with.
+        Number of samples of other subjects that each sample is connected with.
     metric : str, default="euclidean"
         Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
 
@@ -607,7 +607,7 @@ def neighbor_graph(
 
 
 def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
-    """Take any symmetric matrix, dense or sparse, as the graph.
+    """Use a symmetric matrix, dense or sparse, as the graph.
 
     Parameters
     ----------

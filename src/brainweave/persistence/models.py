@@ -50,7 +50,7 @@ GROUP = "brainweave.aligners"  # of entry points
 
 
 def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
-    """Let model files hold an aligner that is not part of brainweave.
+    """Register an aligner of another package, so that model files can contain it.
 
     Use as a decorator, in a module that is imported before loading. Declare learned
     attributes (those whose names end in ``_``) in ``_stored``, see ``BaseAligner``.
@@ -328,14 +328,14 @@ def save(
 
     Maps of the linear kernel are written as voxel weights and patterns, those of other
     kernels with their aligning samples; a basis with its samples, their inner products
-    and the kept eigenpairs. The file appears whole or not at all.
+    and the kept eigenpairs. No partial file is left after an error.
 
     Parameters
     ----------
     model : aligner, SubjectMap or SubjectBasis
         What was learned.
     path : path
-        Where to; an existing file is replaced. The suffix must be ``.safetensors``.
+        File to write, with the suffix ``.safetensors``; it is replaced if it exists.
     subject : Subject, optional
         Whose basis it is: its id, labels, runs, stimuli and space are stored.
     provenance : mapping, optional
@@ -350,8 +350,8 @@ def save(
 
     See Also
     --------
-    load : The way back.
-    describe : What is in a file, and how it was made.
+    load : Read the file.
+    describe : Describe a file without loading it.
 
     Examples
     --------
@@ -414,7 +414,8 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     Raises
     ------
     ModelFileError
-        If the file is damaged, cut off, foreign, or newer than this brainweave.
+        If the file is damaged, truncated, not a model file, or written by a newer
+        version.
 
     Examples
     --------
@@ -444,7 +445,7 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
 
 
 def describe(path: str | PathLike[str], *, verify: bool = False) -> dict[str, Any]:
-    """Return what a model or basis file holds, and how it was made.
+    """Describe a model or basis file: its contents, and how it was made.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A report people want to open: one self-contained HTML file."""
+"""Reports: self-contained HTML files."""
 
 from brainweave.report.write import write_report
 

@@ -58,7 +58,7 @@ def data_section(inputs: Inputs) -> Section | None:
         elements.append(_table_of_subjects(inputs))
     done = describe_record(getattr(study, "record", None))
     if done:
-        table = Table(["step", "what was done"], done)
+        table = Table(["step", "description"], done)
         elements.append(Element.make("preprocessing", table=table))
     return Section.make("data", elements, done=" and preprocessing" if done else "")
 
@@ -125,8 +125,6 @@ def _numbers(scored: Scored) -> dict[str, Any]:
     common = scored.design.get("voxels") == "common"
     return {
         "protocol": scored.protocol or None,
-        "voxels": "in all masks" if common else None,
-        "classifier": scored.design.get("classifier"),
         scored.called: scored.write(scored.mean),
         "95 % interval": between and " – ".join(map(scored.write, between)),
         "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
@@ -136,6 +134,8 @@ def _numbers(scored: Scored) -> dict[str, Any]:
         "p (permutation)": scored.p_value,
         "smallest p possible": scored.smallest_p,
         "folds": n,
+        "voxels": "in all masks" if common else None,
+        "classifier": scored.design.get("classifier"),
     }
 
 
@@ -279,7 +279,7 @@ def _components(inputs: Inputs) -> Element:
     columns: dict[str, Any] = {"feature": range(len(summary))}
     columns["fit to the graph"] = summary["graph_fit"]
     if "p" in summary and np.isfinite(summary["p"]).any():  # could be checked
-        columns["holds up"] = [bool(p < SIGNIFICANT) for p in summary["p"]]
+        columns["p < .05"] = [bool(p < SIGNIFICANT) for p in summary["p"]]
         columns["p"] = summary["p"]
         columns["agreement, held out"] = summary["agreement_cv"].round(2)
     columns["agreement, in sample"] = summary["agreement"].round(2)

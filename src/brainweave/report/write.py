@@ -157,7 +157,7 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
         if scored.p_value is not None:
             note += f", p = {scored.p_value:.2g}"
         if protocol == "joint":
-            note += "; this protocol favours the test subjects"
+            note += "; too high for new subjects"
         what = ", ".join(filter(None, (scored.called, protocol)))
         found.append((scored.write(scored.mean), what, note))
     if inputs.names:
@@ -171,7 +171,7 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
     if k is not None:
         check, note = inputs.check, "of the model"
         if check is not None and check.available:
-            note += f"; {check.n_holding} hold up on samples that did not align"
+            note += f"; {check.n_holding} significant on held-out samples"
         found.append((str(k), "shared features", note))
     return found
 

@@ -23,7 +23,7 @@ def connectivity_samples(
     responses: Study | None = None,
     weigh: bool = True,
 ) -> Study:
-    r"""Return samples of connectivity: how each voxel goes with each target.
+    r"""Return samples of connectivity: the correlation of voxels with targets.
 
     A row per target t, with Fisher's z of the correlation over time of each voxel v
     with the mean time course of the target, centred over targets. Time courses need not

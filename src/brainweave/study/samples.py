@@ -50,7 +50,7 @@ class Samples(NamedTuple):
 
 
 def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
-    """Make the rows of all subjects correspond, by their labels.
+    """Match the rows of all subjects by their labels.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     Returns
     -------
     Samples
-        A tuple ``(X, y, kept, summary)`` with names; the table ``summary`` tells what
-        was dropped. Afterwards all entries of y are equal.
+        A named tuple ``(X, y, kept, summary)``; the table ``summary`` lists the dropped
+        samples. Afterwards all entries of y are equal.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def drop_samples(
     Returns
     -------
     Samples
-        A tuple ``(X, y, kept, summary)`` with names.
+        A named tuple ``(X, y, kept, summary)``.
 
     Examples
     --------

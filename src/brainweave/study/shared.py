@@ -118,7 +118,7 @@ def shared_map_of(model: Any, who: str = "A subject") -> Any:
 def add_subjects(
     model: Any, study: Study, *, tick: Callable[[str], None] | None = None
 ) -> None:
-    """Let the subjects of a study join a model; the maps of the others do not change.
+    """Add the subjects of a study to a model; the maps of the others do not change.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def add_subjects(
     study : Study
         The aligning samples of subjects that the model does not have.
     tick : callable, optional
-        Called with the id of each subject that has joined.
+        Called with the id of each added subject.
 
     Examples
     --------

@@ -25,7 +25,7 @@ class Study(Sequence[Subject]):
     """Several subjects; they may differ in samples, voxels, runs and categories.
 
     ``study["01"]`` is the subject with that id and ``study[0]`` the first one. A number
-    that could mean two people, by id and by position, is refused.
+    that is the id of one subject and the position of another raises an error.
 
     Parameters
     ----------
@@ -34,8 +34,7 @@ class Study(Sequence[Subject]):
     name : str, default=""
         Name of the study.
     record : dict, optional
-        What was done to the data when they were read, as plain values that JSON can
-        hold; see :func:`brainweave.load_bids`.
+        Record of the preprocessing, of JSON values; see :func:`brainweave.load_bids`.
 
     Examples
     --------
@@ -252,25 +251,25 @@ class Study(Sequence[Subject]):
         Returns
         -------
         Study
-            Its record says so.
+            The standardised study, with an entry in its record.
         """
         scaled = self.map(lambda subject: subject.zscore(by))
         scaled.record = {**(self.record or {}), "zscore": by}
         return scaled
 
     def fingerprint(self) -> str:
-        """Return a text that stands for the study's content (ids, labels, samples)."""
+        """Return a hash of the study's content (ids, labels, samples)."""
         return fingerprint(self)
 
     def save(self, folder: str | PathLike[str], **options: Any) -> "Study":
-        """Write a plain folder, all or nothing, and open it.
+        """Write a study folder and open it.
 
         A lazy study is converted with memory for `n_jobs` subjects.
 
         Parameters
         ----------
         folder : path
-            Where to; it must not exist, unless `overwrite`.
+            Folder to create; it must not exist, unless `overwrite`.
         **options : various
             ``overwrite``, True to replace the study that is in `folder`; ``dtype`` of
             the stored samples, such as ``"float32"``; ``n_jobs``, subjects to convert
@@ -289,7 +288,7 @@ class Study(Sequence[Subject]):
     def open(
         cls, folder: str | PathLike[str], *, verify: bool | None = None
     ) -> "Study":
-        """Open a plain folder; samples are memory-mapped, read-only.
+        """Open a study folder; samples are memory-mapped, read-only.
 
         Parameters
         ----------

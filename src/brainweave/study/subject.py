@@ -150,7 +150,7 @@ class Subject:
         made these features. Scoring such samples would be circular: on pure noise they
         are classified almost perfectly. Evaluations refuse them.
     space : VolumeSpace, CiftiSpace or SurfaceSpace, optional
-        How to go back to the brain.
+        Brain space of the voxels, for images.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from brainweave.basis.places import voxel_positions
 
 
 class Adapter(TimeLocked):
-    """Align by a method of another package.
+    """Align with a method of another package.
 
     The package gets the standardised samples of all subjects and returns maps, which
     are evaluated, compared, stored and reported as those of any aligner. It must be

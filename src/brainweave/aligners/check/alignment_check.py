@@ -45,22 +45,22 @@ Draws = tuple[int, int]  # how often signs are drawn, and the seed
 
 @dataclass(frozen=True)
 class AlignmentCheck(Stored):
-    """What :func:`alignment_check` found.
+    """Result of :func:`alignment_check`.
 
     Attributes
     ----------
     reason : str
-        Why alignment cannot be checked; empty if it was.
+        Why the alignment cannot be checked; empty if it was checked.
     agreement_cv : ndarray of shape (n_components,)
-        Agreement between subjects on each feature, over samples that did not align and
-        without slow trends: the mean correlation of time courses, or of samples of the
+        Agreement between subjects on each feature, on held-out samples and without slow
+        trends: the mean correlation of time courses, or of samples of the
         same group. Of a piecewise aligner, that of each piece.
     p : ndarray of shape (n_components,)
-        That neither this component nor any behind it is shared; never falling. Of a
-        piecewise aligner, of each piece, corrected for their number.
+        p-value of the hypothesis that neither this component nor any later one is
+        shared. Of a piecewise aligner, of each piece, corrected for their number.
     n_together : int
-        How many of the first components are clearest together; ``agreement`` is their
-        mean, which ``p_value`` tests.
+        Number of leading components in ``agreement``, which ``p_value`` tests: those
+        for which the evidence is strongest.
     n_permutations : int
         How often signs were drawn.
     pieces : DataFrame or None
@@ -93,39 +93,39 @@ class AlignmentCheck(Stored):
 
     @property
     def available(self) -> bool:
-        """Whether alignment could be checked."""
+        """Whether the alignment could be checked."""
         return not self.reason
 
     @property
     def holds(self) -> NDArray[np.bool_]:
-        """Which components hold up: the first ones, as long as p < .05."""
+        """Mask of the significant components: the first ones, as long as p < .05."""
         return np.asarray(self.p < SIGNIFICANT)
 
     @property
     def n_holding(self) -> int:
-        """How many components hold up."""
+        """Number of significant components."""
         return int(self.holds.sum())
 
     @property
     def p_value(self) -> float:
-        """Of the whole: that nothing is shared."""
+        """p-value of the hypothesis that nothing is shared."""
         return float(np.nanmin(self.p)) if np.isfinite(self.p).any() else float("nan")
 
     @property
     def agreement(self) -> float:
-        """Agreement of what is clearest: some components together, or one piece."""
+        """Mean agreement of the ``n_together`` components, or of the best piece."""
         if self.pieces is not None:
             return float(self.agreement_cv[int(np.nanargmin(self.p))])
         return float(self.agreement_cv[: self.n_together].mean())
 
     @property
     def worked(self) -> bool | None:
-        """Whether anything shared was found; None if that is not known."""
+        """Whether a shared space was found; None if that could not be tested."""
         return bool(self.p_value < SIGNIFICANT) if self.available else None
 
     @property
     def verdict(self) -> str:
-        """All this in one sentence."""
+        """The result in one sentence."""
         if self.reason.startswith(CANNOT_TELL):
             return f"Whether alignment worked {self.reason}"
         if not self.available:
@@ -145,7 +145,7 @@ class AlignmentCheck(Stored):
             end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
         p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:.2f}"
         return (
-            f"{start}: on samples that did not align, subjects {end} "
+            f"{start}: on held-out samples, subjects {end} "
             f"(correlation{agreement} without slow trends, p = {p:.2g})."
         )
 
@@ -176,29 +176,29 @@ def alignment_check(
     n_permutations: int = N_PERMUTATIONS,
     random_state: int = 0,
 ) -> AlignmentCheck:
-    """Check on samples that did not align whether a fitted aligner found anything.
+    """Test on held-out samples whether a fitted aligner found a shared space.
 
     Half of the aligning samples are held out: every other run, where runs are known,
-    else all behind the middle of the scan, cut between two blocks. A model of the
-    others maps them, and subjects are compared there; then the halves change roles.
-    Polynomials are taken out of both halves, of order 2, and more in runs of more than
-    150 samples, since slow trends are no evidence. Chance is told by time courses with
-    the spectrum of the observed ones, whose cosines have random signs, so noise may be
-    autocorrelated. Components count in their order, as long as p < .05.
+    else the second half of the scan, cut between two blocks. A model fitted on the
+    other half maps them, and subjects are compared; then the halves are swapped. Slow
+    trends are no evidence, so polynomials of order 2 (higher in runs of more than 150
+    samples) are removed from both halves. The null distribution consists of time
+    courses with the observed spectrum, whose cosines have random signs, so noise may
+    be autocorrelated. Components are counted in their order, as long as p < .05.
 
-    The answer is kept with the model and in its file, for the default options.
+    With default options, the result is stored with the model and in its file.
 
     Parameters
     ----------
     aligner : aligner
-        Fitted. Parcelwise and Searchlight are checked piece by piece.
+        A fitted aligner. Parcelwise and Searchlight are checked piece by piece.
     X : list of arrays, or Study, optional
         The aligning samples, for models from a file, Parcelwise and Searchlight.
     y : list of array-like, optional
-        What the aligner was fitted with, where it does not keep it: for
+        The labels of the fit, if the aligner does not store them: for
         SemiSupervisedSRM, and for piecewise alignment by labels.
     runs : list of array-like, optional
-        The run of every sample, if the model was not fitted on a Study that knows it.
+        The run of every sample, if the model was not fitted on a Study with runs.
     n_permutations : int, default=199
         How often signs are drawn.
     random_state : int, default=0

@@ -9,11 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
+    InputError,
     SeparateSubjectsWarning,
     UniquenessWarning,
     warn_user,
 )
-from brainweave._core.validation import check_int, check_option
+from brainweave._core.validation import check_int
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import (
     AlignmentCheck,
@@ -114,8 +115,10 @@ class GraphAligner(BaseAligner):
         """Return how many components to solve for, and whether to choose from them."""
         wanted = self.n_components
         if isinstance(wanted, str):
-            words = ("auto",)
-            check_option("n_components", wanted, words, owner=self._owner)
+            if wanted != "auto":
+                raise InputError(
+                    f"n_components must be a number or 'auto'; got {wanted!r}."
+                )
             return most, True
         return check_int("n_components", wanted, minimum=1, owner=self._owner), False
 
@@ -222,11 +225,11 @@ class GraphAligner(BaseAligner):
             Indexed from 0, as the columns of what ``transform`` gives. Columns:
             ``graph_fit``, how well the feature fits the graph (larger is better: the
             eigenvalue, or minus it in the paper's model); ``informative``, whether the
-            component holds up (p < .05) on samples that did not align, or, where that
+            component is significant (p < .05) on held-out samples, or, where that
             cannot be checked, whether it gains from the edges; ``agreement``, the mean
             correlation between subjects over time, or over samples of the same group,
             over the very samples that aligned: it is high also for noise;
-            ``agreement_cv``, the same over samples that did not align, without slow
+            ``agreement_cv``, the same over held-out samples, without slow
             trends and what is shared in the components before it; ``p``, that neither
             it nor the next are shared, which never falls; and ``variance_<i>``, the
             share of subject i's variance that the feature explains.

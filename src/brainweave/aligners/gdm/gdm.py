@@ -78,7 +78,7 @@ def _point_to_paper(cls: Any) -> Any:
 @_point_to_paper
 @dataclass(eq=False, repr=False)
 class GDM(GraphAligner):
-    r"""Align subjects by a graph of which samples belong together or apart.
+    r"""Align subjects by a graph that connects samples that belong together.
 
     With :math:`Y = (W_1^\top \Phi_1, \dots, W_M^\top \Phi_M)` the shared features of
     all samples of all subjects and :math:`G` the graph, GDM finds the global maximum of
@@ -95,13 +95,12 @@ class GDM(GraphAligner):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Number of shared features K. "auto" tests components in their order on samples
-        that did not align (see :func:`brainweave.alignment_check`) and keeps as many
+        Number of shared features K. "auto" tests components in their order on held-out
+        samples (see :func:`brainweave.alignment_check`) and keeps as many
         as leave an expected share of false ones of at most 5 % (ForwardStop [2]_).
-        With labels, as long as p < .3, and at most as many again as long as an
-        agreement of a twentieth of theirs cannot be excluded. 10, with a warning, if
-        nothing holds up. There are no more than the graph informs: one less than there
-        are categories.
+        With labels, it keeps them as long as p < .3, and at most as many again whose
+        agreement may still be a twentieth of theirs. If none is significant, it keeps
+        10, with a warning. The graph determines at most one component per group.
     shrinkage : "auto", "ledoit-wolf" or float, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 (16)
         at predicting groups (features of stimuli) from other runs of the same subject,
@@ -116,7 +115,7 @@ class GDM(GraphAligner):
         clearly better with them on held-out halves of the aligning samples.
     place_shrinkage : "auto" or float, default="auto"
         The ridge of the shared map, in units of the subjects' mean eigenvalues. A
-        number uses places without asking.
+        number uses places without a test.
     constraint : {"global", "subject"}, optional
         Whether the features have unit covariance over all subjects together, in closed
         form, or in each subject, by ten rounds of an ascent from there: then samples
@@ -140,12 +139,12 @@ class GDM(GraphAligner):
         all samples in subject order, as is a symmetric (sparse) matrix.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
-        "reliability": voxels that answer alike to equal labels count more
+        "reliability": voxels that respond similarly to equal labels have more weight
         (:mod:`brainweave.basis.reliability`).
     n_jobs : int, optional
-        Subjects worked on at the same time; default one per core (on a GPU: two).
+        Number of parallel jobs; default one per core (on a GPU: two).
     device : str, optional
-        Where torch is to do what touches voxels: "cuda", say. See
+        Device on which torch reads the voxels, such as "cuda". See
         :class:`SubjectBasis`.
 
     Attributes
@@ -159,17 +158,17 @@ class GDM(GraphAligner):
         "agreement" on held-out halves, "ledoit-wolf" or "given".
     place_ : Placement
         Whether subjects share a map over places: ``used``, ``ridge``, ``n_places``;
-        ``str(place_)`` says it in words.
+        ``str(place_)`` describes it in words.
     shared_map_ : SharedMap
-        The map for anyone in the space of the model, without aligning data; if places
-        are used.
+        The map for new subjects in the same space, without aligning data; only if
+        places are used.
     constraint_ : str
         The constraint that was used, "global" or "subject".
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
-        What the edges give to each component, descending; with the constraint of each
-        subject, the root mean square of its features.
+        Contribution of the edges to each component, descending; with the constraint
+        "subject", the root mean square of its features.
     objective_ : float
         Their sum, the objective.
     n_informative_ : int
@@ -180,7 +179,7 @@ class GDM(GraphAligner):
         How far the subjects share their features: 1 if all use all features alike, 0 if
         every feature belongs to one subject; below 0.05, a `SeparateSubjectsWarning`.
     graph_, solver_ : Graph and str
-        The graph that was used, and the route by which the problem was solved.
+        The graph and the solver that were used.
 
     Notes
     -----
@@ -489,7 +488,7 @@ class GDM(GraphAligner):
 
     @property
     def shared_map_(self) -> SharedMap:
-        """The map for anyone in the space of the model, without aligning data."""
+        """The map for new subjects in the same space, without aligning data."""
         check_is_fitted(self, "maps_")
         if self.shared_ is None:
             raise AttributeError(f"This model has no shared map. {self.place_}")

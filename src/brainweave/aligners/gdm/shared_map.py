@@ -66,9 +66,9 @@ class Placement(Stored):
         if not self.n_places:
             return f"No shared map: {self.what}."
         return (
-            f"No shared map: the {self.n_places} places ({self.what}) were not clearly "
-            "better than none on held-out aligning samples, or none could be held out "
-            "(place_shrinkage=0.1 would use them)."
+            f"No shared map: {self.n_places} places ({self.what}) did not clearly "
+            "improve agreement on held-out samples, or none could be held out. Set "
+            "place_shrinkage=0.1 to use them."
         )
 
     def _misfits(self) -> Iterator[str]:

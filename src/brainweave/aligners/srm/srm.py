@@ -80,8 +80,8 @@ class DetSRM(_SharedResponseModel):
         "reliability": voxels that answer alike to equal labels count more
         (:mod:`brainweave.basis.reliability`).
     n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+        Number of parallel jobs; default one per core. The result does not depend on
+        it.
     random_state : int, RandomState or None
         Seed of the random start.
     device : str, optional

@@ -104,7 +104,7 @@ def _format_of(inputs: list[Path]) -> str:
     """Return the format that the names of files, or the content of a folder, show."""
     for path in inputs:
         if not path.exists():
-            raise InputError(f"There is no {str(path)!r}. Check the path.")
+            raise InputError(f"There is no file {str(path)!r}. Check the path.")
     for kind, endings in ENDINGS.items():
         if all(path.name.lower().endswith(endings) for path in inputs):
             return kind

@@ -122,12 +122,12 @@ def load_bids(
         columns. ``"auto"`` is ``"simple"`` for preprocessed images and nothing for raw
         ones. See :class:`brainweave.study.Cleaning`.
     scrub : float, optional
-        Leave out volumes with a framewise displacement above so many mm.
+        Leave out volumes with a framewise displacement above this, in mm.
     ignore, keep : str or sequence of str, default=()
-        Labels that are no category, beside ``n/a``, rest, baseline, fixation, blank,
-        null, ITI, ISI, response, button (press), key press and trigger, in any case,
-        plural or numbered; and those of these that are one all the same. What was left
-        out is in the record.
+        Labels to exclude in addition to ``n/a``, rest, baseline, fixation, blank, null,
+        ITI, ISI, response, button (press), key press and trigger (in any case, plural
+        or numbered), and labels of this list to keep. The record lists all excluded
+        labels.
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept, such as
         ``Sampling(keep_rest=True)``.
@@ -142,13 +142,13 @@ def load_bids(
     Returns
     -------
     Study
-        Lazy. Runs are numbered as in the file names. Its ``record`` says what was done.
+        Lazy. Runs are numbered as in file names. ``record`` lists the preprocessing.
 
     Raises
     ------
     StudyError
-        Nothing matches (the message lists what there is), or a file is not what it
-        should be: times in milliseconds, a sidecar that contradicts the header.
+        If no file matches (the message lists what exists) or a file is invalid: times
+        in milliseconds, a sidecar that contradicts the header.
 
     Examples
     --------
