@@ -14,6 +14,7 @@ features where A = B has features of equal size, and about 0 for noise.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -335,10 +336,13 @@ def distinctness(means: list[Matrix]) -> list[float]:
     return found
 
 
-def leading_directions(places: Sequence[Matrix]) -> Matrix | None:
+def leading_directions(
+    places: Sequence[Matrix], smoothers: Sequence[Any] = ()
+) -> Matrix | None:
     """Return the directions in which samples in many places vary most, (p, 200).
 
     The rest of many places is mostly noise of each subject. None for few places.
+    Smoothers of the same samples know their products.
     """
     if places[0].shape[1] <= MOST_PLACES:
         return None
@@ -351,8 +355,9 @@ def leading_directions(places: Sequence[Matrix]) -> Matrix | None:
         kept = values > np.finfo(values.dtype).eps * n_samples * values[-1]
         return np.asarray(Z.T @ (vectors[:, kept] / np.sqrt(values[kept])))
     pooled = np.zeros((n_places, n_places))
-    for Z in places:
-        pooled += Z.T @ Z
+    for Z, own in zip_longest(places, smoothers):
+        known = getattr(own, "samples", None) is Z
+        pooled += own.square if known else Z.T @ Z
     last = [n_places - MOST_PLACES, n_places - 1]
     return np.asarray(scipy.linalg.eigh(pooled, subset_by_index=last)[1])
 

@@ -146,12 +146,14 @@ class JointRidge:
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother; sums are kept for the same U."""
-        if self._places is None:
+        if self._places is None and all(
+            isinstance(s, DeviceSmoother) for s in self.smoothers
+        ):
             P: Any = 0
-            if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
-                for smoother, u in zip(self.smoothers, U, strict=True):
-                    P = smoother.quadratic_form(u) + P  # there is room for one sum
-                return P
+            for smoother, u in zip(self.smoothers, U, strict=True):
+                P = smoother.quadratic_form(u) + P  # there is room for one sum
+            return P
+        if self.places is None and not (self._known and self._known[0] is U):
             return sum(self._in_batches(lambda s, u: to_numpy(s.quadratic_form(u)), U))
         if not self._known or self._known[0] is not U:
             self._set_forms(U)

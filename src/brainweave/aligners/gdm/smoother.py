@@ -203,25 +203,35 @@ class NarrowSmoother(Smoother):
 
     def subset(self, rows: Codes) -> Smoother:
         part = self.samples[rows]
-        return NarrowSmoother(part - part.mean(axis=0), self.strength, name=self.name)
+        part = part - part.mean(axis=0)
+        if self._is_wide(rows):
+            return GramSmoother(part @ part.T, self.strength, name=self.name)
+        return NarrowSmoother(part, self.strength, name=self.name)
+
+    def _is_wide(self, rows: Codes) -> bool:
+        """Whether so few samples have a smaller Gram matrix than covariance."""
+        return 5 * len(rows) < 4 * self.samples.shape[1]
 
     def at(self, rho: float) -> Smoother:
-        _ = self._square  # once, for all strengths
+        _ = self.square  # once, for all strengths
         return super().at(rho)
 
     def coefficients(self, target: Any) -> Matrix:
         return self._weights(target)
 
     def between(self, to: Codes, of: Codes) -> Matrix:
+        if self._is_wide(of):  # coefficients of the subset are of samples
+            return np.asarray(self.samples[to] @ self.samples[of].T)
         return self.samples[to]
 
     @cached_property
-    def _square(self) -> Matrix:
+    def square(self) -> Matrix:
+        """The products of voxels."""
         return np.asarray(self.samples.T @ self.samples)
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(self._square, self.strength)
+        return self._cholesky(self.square, self.strength)
 
     def quadratic_form(self, U: Any) -> Any:
         return self.forms(U, self._no_places)[0]
@@ -245,7 +255,7 @@ class NarrowSmoother(Smoother):
     @cached_property
     def _bare_factor(self) -> Any:
         """The factor without a ridge, but for what rounding needs."""
-        square = self._square
+        square = self.square
         least = 4 * len(square) * np.finfo(np.float64).eps
         return self._cholesky(square, least * float(square.diagonal().sum()))
 
