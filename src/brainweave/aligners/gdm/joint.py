@@ -146,14 +146,12 @@ class JointRidge:
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother; sums are kept for the same U."""
-        if self._places is None and all(
-            isinstance(s, DeviceSmoother) for s in self.smoothers
-        ):
+        if self._places is None:
             P: Any = 0
-            for smoother, u in zip(self.smoothers, U, strict=True):
-                P = smoother.quadratic_form(u) + P  # there is room for one sum
-            return P
-        if self.places is None and not (self._known and self._known[0] is U):
+            if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
+                for smoother, u in zip(self.smoothers, U, strict=True):
+                    P = smoother.quadratic_form(u) + P  # there is room for one sum
+                return P
             return sum(self._in_batches(lambda s, u: to_numpy(s.quadratic_form(u)), U))
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
@@ -183,13 +181,16 @@ class JointRidge:
             sums = self._sums(targets)
         every = np.sum(sums, axis=0)
 
-        def one(smoother: Smoother, Z: Matrix, T: Matrix, Q: Matrix, own: Any) -> Any:
-            factor = np.linalg.cholesky(total - Q).T, False
+        def one(i: int, s: Smoother, Z: Matrix, T: Matrix, own: Matrix) -> Any:
+            factor = np.linalg.cholesky(total - forms[i]).T, False
             shared = scipy.linalg.cho_solve(factor, every - own, check_finite=False)
-            return smoother.coefficients(T - Z @ shared), shared
+            if mixed is not None and s.knows(self._known[0][i], Z):
+                return s.coefficients_of(mixed, -shared), shared
+            return s.coefficients(T - Z @ shared), shared
 
+        numbers = list(range(len(sums)))
         return self.over_subjects(
-            one, self.smoothers, self.places, targets, forms, sums
+            one, numbers, self.smoothers, self.places, targets, sums
         )
 
     def penalties(self, found: Regression | Solution) -> list[Matrix]:
