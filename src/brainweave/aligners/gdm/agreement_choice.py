@@ -52,6 +52,7 @@ START_PLACE = 4  # .1
 MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are used, the leading ones
+RECENT = 4  # ridges whose factors are kept, of both folds together
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
 CLEARLY_MORE = 1.04  # and the least ratio of both
@@ -221,6 +222,7 @@ class _Halves:
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
+        self._recent: list[tuple[int, float]] = []
 
     def judge(self, rho: float, place: float) -> Matrix:
         """Return the distinctness of each fold (rows) and subject (columns)."""
@@ -259,13 +261,18 @@ class _Halves:
     def _joint(self, number: int, rho: float, place: float) -> JointRidge:
         """Return the ridges to fit; what does not depend on the place's is kept."""
         fold, _ = self.folds[number]
-        if (number, rho) not in self._fitted:
-            self._fitted[number, rho] = JointRidge(
+        key = number, rho
+        if key not in self._fitted:
+            self._fitted[key] = JointRidge(
                 [one.smoother.at(rho) for one in fold.values()],
                 [one.Z for one in fold.values()] if self.with_places else None,
                 over_subjects=self.over_subjects,
             )
-        return self._fitted[number, rho].at(place * self.unit)
+        self._recent = [key, *(other for other in self._recent if other != key)]
+        for other in self._recent[RECENT:]:
+            self._fitted[other].forget()
+        del self._recent[RECENT:]
+        return self._fitted[key].at(place * self.unit)
 
 
 class _FoldOfSubject:

@@ -347,6 +347,7 @@ class GDM(GraphAligner):
         tried = min(most, FIRST_TRIED)
         while True:
             found = solve_shrinkage(joint, graph, tried)
+            joint.forget()  # makes room for the models of the halves
             k = count_holding(self, bases, graph, found, tried)
             if k + NEIGHBOURS <= found.template.shape[1] or tried == most:
                 return found, k

@@ -79,6 +79,11 @@ class JointRidge:
         other.__dict__.pop("_factor", None)
         return other
 
+    def forget(self) -> None:
+        """Free the factors of all subjects; they are computed again when needed."""
+        for smoother in self.smoothers:
+            smoother.forget()
+
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""

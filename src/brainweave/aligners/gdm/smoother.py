@@ -86,9 +86,13 @@ class Smoother(ABC):
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "_kept_factor", "root"):
-            other.__dict__.pop(derived, None)
+        other.forget()
         return other
+
+    def forget(self) -> None:
+        """Free what follows from the strength; it is computed again when needed."""
+        for derived in ("_factor", "_kept_factor", "root"):
+            self.__dict__.pop(derived, None)
 
     def regress(self, target: Any) -> tuple[Matrix, Matrix]:
         """Return the mixing of the ridge regression on a target, and its features."""
