@@ -198,7 +198,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as made:
         root = Path(made)
         if options.defaults:
-            return bench_defaults(root, *map(int, options.defaults.split("x")))
+            return bench_defaults(root / "film", *map(int, options.defaults.split("x")))
         if options.large:
             return bench_out_of_core(root / "large", 40, 1000, 50_000)
         bench_order(root, 1000, 50_000 if options.full else 20_000)

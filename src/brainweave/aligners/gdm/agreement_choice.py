@@ -222,7 +222,6 @@ class _Halves:
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
-        self._recent: list[tuple[int, float]] = []
 
     def judge(self, rho: float, place: float) -> Matrix:
         """Return the distinctness of each fold (rows) and subject (columns)."""
@@ -261,18 +260,15 @@ class _Halves:
     def _joint(self, number: int, rho: float, place: float) -> JointRidge:
         """Return the ridges to fit; what does not depend on the place's is kept."""
         fold, _ = self.folds[number]
-        key = number, rho
-        if key not in self._fitted:
-            self._fitted[key] = JointRidge(
-                [one.smoother.at(rho) for one in fold.values()],
-                [one.Z for one in fold.values()] if self.with_places else None,
-                over_subjects=self.over_subjects,
-            )
-        self._recent = [key, *(other for other in self._recent if other != key)]
-        for other in self._recent[RECENT:]:
-            self._fitted[other].forget()
-        del self._recent[RECENT:]
-        return self._fitted[key].at(place * self.unit)
+        joint = self._fitted.pop((number, rho), None) or JointRidge(
+            [one.smoother.at(rho) for one in fold.values()],
+            [one.Z for one in fold.values()] if self.with_places else None,
+            over_subjects=self.over_subjects,
+        )
+        self._fitted[number, rho] = joint  # the last one
+        for before in list(self._fitted.values())[:-RECENT]:
+            before.forget()
+        return joint.at(place * self.unit)
 
 
 class _FoldOfSubject:

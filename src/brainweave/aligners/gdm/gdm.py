@@ -185,11 +185,10 @@ class GDM(GraphAligner):
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
     and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
-    With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q
-    + q^2) + 24 p^2 bytes, q being the smaller of p and 200, of which 8 M n p remain
-    with the model; choosing ridges fits halves of at most 40 subjects. Signs are fixed.
-    A new subject is the ridge regression of its samples on what the model has for their
-    groups.
+    With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q +
+    q^2) + 24 p^2 bytes, q = min(p, 200); ridges are chosen on at most 40 subjects.
+    Signs are fixed. A new subject is the ridge regression of its samples on what the
+    model has for their groups.
 
     References
     ----------

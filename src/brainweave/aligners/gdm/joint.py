@@ -164,7 +164,7 @@ class JointRidge:
         return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def as_new(
-        self, targets: Sequence[Matrix], mixed: Matrix | None = None
+        self, targets: Sequence[Matrix], mixed: Any = None
     ) -> list[tuple[Matrix, Matrix | None]]:
         """Return the coefficients and the shared map that each has as a new subject.
 
@@ -180,23 +180,19 @@ class JointRidge:
         forms = self._known[2]
         total = np.sum(forms, axis=0)
         total[np.diag_indices_from(total)] += self.strength
-        if mixed is not None and self._known[4] is not None:
-            sums = [R @ mixed for R in self._known[4]]
-        else:
-            sums = self._sums(targets)
+        U = None if mixed is None or self._known[4] is None else self._known[0]
+        sums = self._sums(targets) if U is None else [R @ mixed for R in self._known[4]]
         every = np.sum(sums, axis=0)
 
-        def one(i: int, s: Smoother, Z: Matrix, T: Matrix, own: Matrix) -> Any:
+        def one(i: int, s: Smoother, Z: Matrix, own: Matrix) -> Any:
             factor = np.linalg.cholesky(total - forms[i]).T, False
             shared = scipy.linalg.cho_solve(factor, every - own, check_finite=False)
-            if mixed is not None and s.knows(self._known[0][i], Z):
-                return s.coefficients_of(mixed, -shared), shared
-            return s.coefficients(T - Z @ shared), shared
+            if U is None:
+                return s.coefficients(targets[i] - Z @ shared), shared
+            return s.coefficients_of(U[i], mixed, Z, -shared), shared
 
         numbers = list(range(len(sums)))
-        return self.over_subjects(
-            one, numbers, self.smoothers, self.places, targets, sums
-        )
+        return self.over_subjects(one, numbers, self.smoothers, self.places, sums)
 
     def penalties(self, found: Regression | Solution) -> list[Matrix]:
         """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""

@@ -70,13 +70,9 @@ class Smoother(ABC):
         """Return what features of any samples are linear in: see :meth:`between`."""
         return self._solve(_centred(target))
 
-    def knows(self, U: Any, Z: Matrix) -> bool:
-        """Whether :meth:`coefficients_of` has the products with these columns."""
-        return False
-
-    def coefficients_of(self, of_U: Matrix, of_Z: Matrix) -> Matrix:
-        """Return :meth:`coefficients` of mixtures of the columns of U and Z."""
-        raise NotImplementedError
+    def coefficients_of(self, U: Any, of_U: Matrix, Z: Matrix, of_Z: Matrix) -> Matrix:
+        """Return :meth:`coefficients` of mixtures of columns."""
+        return self.coefficients(U @ of_U + Z @ of_Z)
 
     def between(self, to: Codes, of: Codes) -> Matrix:
         """Return what takes coefficients of some samples to features of others."""
@@ -254,15 +250,13 @@ class NarrowSmoother(Smoother):
         left = both.T @ both
         return left[:k, :k], square - left[k:, k:], U_to_Z.T - left[k:, :k]
 
-    def knows(self, U: Any, Z: Matrix) -> bool:
-        return self._known[0] is U and self._known[1] is Z
-
-    def coefficients_of(self, of_U: Matrix, of_Z: Matrix) -> Matrix:
-        return _cho_solve(self._factor, self._known[2][0] @ np.vstack([of_U, of_Z]))
+    def coefficients_of(self, U: Any, of_U: Matrix, Z: Matrix, of_Z: Matrix) -> Matrix:
+        of_both = np.vstack([of_U, of_Z])
+        return _cho_solve(self._factor, self._products(U, Z)[0] @ of_both)
 
     def _products(self, U: Any, Z: Matrix) -> Any:
         """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
-        if not self.knows(U, Z):
+        if self._known[0] is not U or self._known[1] is not Z:
             to_U, to_Z = np.asarray(U.T @ self.samples).T, self.samples.T @ Z
             found = np.hstack([to_U, to_Z]), np.asarray(U.T @ Z), Z.T @ Z
             if scipy.sparse.issparse(U):
