@@ -267,7 +267,8 @@ class _Halves:
         )
         self._fitted[number, rho] = joint  # the last one
         for before in list(self._fitted.values())[:-RECENT]:
-            before.forget()
+            for smoother in before.smoothers:
+                smoother.forget()
         return joint.at(place * self.unit)
 
 

@@ -80,9 +80,11 @@ class JointRidge:
         return other
 
     def forget(self) -> None:
-        """Free the factors of all subjects; they are computed again when needed."""
+        """Free what is large of all subjects; it is computed again when needed."""
         for smoother in self.smoothers:
             smoother.forget()
+            for large in ("square", "_bare_factor"):
+                smoother.__dict__.pop(large, None)
 
     @cached_property
     def _factor(self) -> Any:
