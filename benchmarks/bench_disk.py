@@ -1,10 +1,11 @@
 """A fit from disk beside a bare pass over the same files, and the order of the files.
 
-    python benchmarks/bench_disk.py [--full | --large] [--folder FOLDER]
+    python benchmarks/bench_disk.py [--full | --large | --defaults SHAPE]
 
 The bare pass reads every file and multiplies ``X @ X.T`` in blocks of voxels. Files are
 put out of the page cache before each reading, so that both read from the disk. The full
-benchmark writes 40 x 1000 x 50,000 in float32 (8 GB), and 1,000 subjects.
+benchmark writes 40 x 1000 x 50,000 in float32 (8 GB), and 1,000 subjects. With
+``--defaults 200x1200x1000`` SRM and the default GDM are fitted to a film of this shape.
 """
 
 import argparse
@@ -77,13 +78,17 @@ def bench_order(folder: Path, n: int, v: int) -> None:
 FIT = """
 import json, re, sys, time
 import numpy as np
-from brainweave import GDM, PaperGDM, Study
+from brainweave import GDM, PaperGDM, SRM, Study
 study = Study.open(sys.argv[1], verify=False)
 graph, how = sys.argv[2], json.loads(sys.argv[3])
 status = lambda: open("/proc/self/status").read()
 start, before = time.perf_counter(), time.process_time()
 # row numbers join the samples in time, labels of the study else
-gdm = (PaperGDM if "energy" in how else GDM)(10, graph=graph, **how)
+if how.pop("model", "") == "SRM":
+    gdm = SRM(10, random_state=0)
+else:
+    how = {"n_components": 10, "graph": graph, **how}
+    gdm = (PaperGDM if "energy" in how else GDM)(**how)
 gdm.fit([s.samples for s in study], None if graph == "time" else study)
 seconds, cpu = time.perf_counter() - start, time.process_time() - before
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", status()).group(1)) / 1024
@@ -91,7 +96,7 @@ print(f"{seconds:.2f} {cpu:.2f} {peak:.0f}")
 """
 
 
-def fit(folder: Path, graph: str, **how: float) -> tuple[float, float, float]:
+def fit(folder: Path, graph: str, **how: float | str) -> tuple[float, float, float]:
     """Fit in a process of its own: seconds, processor seconds, peak memory in MB."""
     command = [sys.executable, "-W", "ignore", "-c", FIT]
     given = [str(folder), graph, json.dumps(how)]
@@ -169,14 +174,31 @@ def bench_many(folder: Path, counts: list[int], n: int, v: int) -> None:
             )
 
 
+def bench_defaults(folder: Path, m: int, n: int, v: int) -> None:
+    print(f"\n{m} subjects x {n} x {v} float32 of a film, from a study folder")
+    make_study(folder, m, n, v)
+    for model in ("SRM", "GDM"):
+        how = {"n_components": "auto"} if model == "GDM" else {}
+        seconds, cpu, peak = fit(folder, "time", model=model, **how)
+        print(
+            f"  {'SRM(10)' if model == 'SRM' else 'GDM()':>8}: {seconds:6.1f} s, "
+            f"processor {cpu:6.1f} s, {1000 * cpu / m:5.0f} ms each; "
+            f"peak memory {peak:.0f} MB",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="8 GB, 1,000 subjects")
     parser.add_argument("--large", action="store_true", help="of --full the 8 GB alone")
+    parser.add_argument("--defaults", help="subjects x samples x voxels, 200x1200x1000")
     parser.add_argument("--folder", help="on which disk; default the temporary one")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as made:
         root = Path(made)
+        if options.defaults:
+            return bench_defaults(root / "film", *map(int, options.defaults.split("x")))
         if options.large:
             return bench_out_of_core(root / "large", 40, 1000, 50_000)
         bench_order(root, 1000, 50_000 if options.full else 20_000)

@@ -1,6 +1,7 @@
 """Place: a shared map and each subject's deviation from it."""
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -385,3 +386,21 @@ def test_directions_are_no_more_than_samples_have(rng):
     found = leading_directions(places)
     assert found.shape == (300, 40)
     assert_allclose(np.vstack(places) @ found @ found.T, np.vstack(places), atol=1e-8)
+
+
+@pytest.mark.parametrize(("m", "n", "p"), [(8, 120, 900), (12, 500, 600)])
+def test_places_take_the_memory_that_the_notes_state(rng, m, n, p):
+    X = [rng.normal(size=(n, p)) for _ in range(m)]
+    used = []
+    for place in ({"place": None}, {"place_shrinkage": 0.1}):
+        model = GDM(2, graph="time", shrinkage=0.3, n_jobs=1, **place)
+        model.fit(X)  # so that nothing is imported while it is measured
+        tracemalloc.start()
+        model.fit(X)
+        used.append(tracemalloc.get_traced_memory())
+        tracemalloc.stop()
+    (kept, peak), (kept_with, peak_with) = used
+    table, q = 8 * m * n * p, min(p, 200)
+    stated = table + 8 * m * (n * q + q**2) + 24 * p**2
+    assert 0.9 * table < kept_with - kept < 1.1 * table
+    assert 0.5 * stated < peak_with - peak < stated

@@ -244,3 +244,39 @@ def test_features_that_tell_groups_apart_alike_are_as_distinct_as_they_are_many(
     assert np.abs(distinctness(list(noise))).max() < 0.3
     lacks = np.where(np.arange(4)[:, None] < 1, A, np.nan)
     assert np.isnan(distinctness([A, A, lacks])[2])
+
+
+@pytest.mark.parametrize("n", [12, 30])
+def test_other_samples_are_mapped_from_few_or_many_samples_alike(rng, n):
+    x = rng.normal(size=(40, 20))
+    x -= x.mean(axis=0)
+    some, others = np.arange(n), np.arange(n, 40)
+    target, part = rng.normal(size=(n, 3)), x[:n] - x[:n].mean(axis=0)
+    whole = NarrowSmoother(x, 2.0)
+    smoother = whole.subset(some)
+    assert isinstance(smoother, GramSmoother if n == 12 else NarrowSmoother)
+    found = whole.between(others, some) @ smoother.coefficients(target)
+    centred = target - target.mean(axis=0)
+    weights = np.linalg.solve(part.T @ part + 2 * np.eye(20), part.T @ centred)
+    by_hand = x[others] @ weights
+    assert_allclose(found - found[0], by_hand - by_hand[0], atol=1e-12)
+
+
+def test_factors_that_were_freed_do_not_change_the_choice(rng, monkeypatch):
+    X = film(rng, noise=1.0)
+    whole = GDM(2, graph="time").fit(X)
+    monkeypatch.setattr("brainweave.aligners.gdm.agreement_choice.RECENT", 1)
+    again = GDM(2, graph="time").fit(X)
+    assert whole.shrinkage_by_ == "agreement"
+    assert again.place_ == whole.place_
+    assert_allclose(again.shrinkage_, whole.shrinkage_, rtol=0)
+    assert_allclose(again.eigenvalues_, whole.eigenvalues_, rtol=1e-12)
+
+
+def test_the_covariance_decides_where_nothing_can_be_held_out(rng, monkeypatch):
+    X = film(rng)
+    wanted = GDM(2, graph="time", shrinkage="ledoit-wolf", place=None).fit(X)
+    monkeypatch.setattr(default, "choose_by_agreement", lambda *_, **__: None)
+    found = GDM(2, graph="time", place=None).fit(X)
+    assert found.shrinkage_by_ == "ledoit-wolf"
+    assert found.shrinkage_ == wanted.shrinkage_

@@ -323,10 +323,14 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     places = getattr(aligner, "_aligning_places", None)
     if places is not None:
         for i, half in enumerate(halves):
+            if places[i] is bases[i]._narrow and not bases[i].reliable:
+                # its voxels are the places
+                half.place_samples = (
+                    half._data if half._narrow is None else half._narrow
+                )
+                continue
             own = places[i][rows[i]]
             half.place_samples = remove_trends(own, rows[i], stretches[i])
-            if half._narrow is not None and places[i] is bases[i]._narrow:
-                half.place_samples = half._narrow  # its voxels are the places
     params = model.get_params(deep=False)
     if graph is None and params.get("n_components") is not None:
         for b, own in zip(halves, stretches, strict=True):

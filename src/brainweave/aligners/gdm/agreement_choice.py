@@ -14,6 +14,7 @@ features where A = B has features of equal size, and about 0 for noise.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ START_PLACE = 4  # .1
 MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are used, the leading ones
+RECENT = 4  # ridges whose factors are kept, of both folds together
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
 CLEARLY_MORE = 1.04  # and the least ratio of both
@@ -258,13 +260,16 @@ class _Halves:
     def _joint(self, number: int, rho: float, place: float) -> JointRidge:
         """Return the ridges to fit; what does not depend on the place's is kept."""
         fold, _ = self.folds[number]
-        if (number, rho) not in self._fitted:
-            self._fitted[number, rho] = JointRidge(
-                [one.smoother.at(rho) for one in fold.values()],
-                [one.Z for one in fold.values()] if self.with_places else None,
-                over_subjects=self.over_subjects,
-            )
-        return self._fitted[number, rho].at(place * self.unit)
+        joint = self._fitted.pop((number, rho), None) or JointRidge(
+            [one.smoother.at(rho) for one in fold.values()],
+            [one.Z for one in fold.values()] if self.with_places else None,
+            over_subjects=self.over_subjects,
+        )
+        self._fitted[number, rho] = joint  # the last one
+        for before in list(self._fitted.values())[:-RECENT]:
+            for smoother in before.smoothers:
+                smoother.forget()
+        return joint.at(place * self.unit)
 
 
 class _FoldOfSubject:
@@ -335,10 +340,13 @@ def distinctness(means: list[Matrix]) -> list[float]:
     return found
 
 
-def leading_directions(places: Sequence[Matrix]) -> Matrix | None:
+def leading_directions(
+    places: Sequence[Matrix], smoothers: Sequence[Any] = ()
+) -> Matrix | None:
     """Return the directions in which samples in many places vary most, (p, 200).
 
     The rest of many places is mostly noise of each subject. None for few places.
+    Smoothers of the same samples know their products.
     """
     if places[0].shape[1] <= MOST_PLACES:
         return None
@@ -351,8 +359,9 @@ def leading_directions(places: Sequence[Matrix]) -> Matrix | None:
         kept = values > np.finfo(values.dtype).eps * n_samples * values[-1]
         return np.asarray(Z.T @ (vectors[:, kept] / np.sqrt(values[kept])))
     pooled = np.zeros((n_places, n_places))
-    for Z in places:
-        pooled += Z.T @ Z
+    for Z, own in zip_longest(places, smoothers):
+        known = getattr(own, "samples", None) is Z
+        pooled += own.square if known else Z.T @ Z
     last = [n_places - MOST_PLACES, n_places - 1]
     return np.asarray(scipy.linalg.eigh(pooled, subset_by_index=last)[1])
 

@@ -185,9 +185,10 @@ class GDM(GraphAligner):
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
     and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
-    With p places, time grows by O(M n p (n + p) + p^3) and memory by O(M n p + p^2);
-    choosing ridges fits halves of at most 40 subjects. Signs are fixed. A new subject
-    is the ridge regression of its samples on what the model has for their groups.
+    With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q +
+    q^2) + 24 p^2 bytes, q = min(p, 200); ridges are chosen on at most 40 subjects.
+    Signs are fixed. A new subject is the ridge regression of its samples on what the
+    model has for their groups.
 
     References
     ----------
@@ -345,6 +346,7 @@ class GDM(GraphAligner):
         tried = min(most, FIRST_TRIED)
         while True:
             found = solve_shrinkage(joint, graph, tried)
+            joint.forget()  # makes room for the models of the halves
             k = count_holding(self, bases, graph, found, tried)
             if k + NEIGHBOURS <= found.template.shape[1] or tried == most:
                 return found, k
@@ -392,11 +394,14 @@ class GDM(GraphAligner):
         Of many places, the directions that are used come with them.
         """
         n, Z = len(bases), self._aligning_places
-        directions = None if Z is None else leading_directions(Z)
+        how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
+        smoothers = map_subjects(smoother_of, bases, [1.0] * n, **how)
+        directions = None if Z is None else leading_directions(Z, smoothers)
         if Z is not None and directions is not None:
             Z = [own @ directions for own in Z]
+        known: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
         self.shrinkage_, self.shrinkage_by_ = choose_strength(
-            self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
+            self.shrinkage, bases, graph, or_later=bool(graph.groups), **known
         )
         ridge, self._met_ridges = self.place_shrinkage, None
         of_film = self.shrinkage == "auto" and self.shrinkage_by_ == "ledoit-wolf"
@@ -405,7 +410,7 @@ class GDM(GraphAligner):
         needed = asked and bool(apart)
         if graph.groups and (of_film or asked):
             choice = choose_by_agreement(
-                map_subjects(smoother_of, bases, [1.0] * n, threads_only=True),
+                smoothers,
                 Z if asked else None,
                 graph,
                 min(k, MOST_FEATURES),
@@ -417,6 +422,10 @@ class GDM(GraphAligner):
                 over_subjects=each,
                 start=self._first_ridges,
             )
+            if choice is None and np.isnan(self.shrinkage_):
+                self.shrinkage_, _ = choose_strength(
+                    "ledoit-wolf", bases, graph, **known
+                )
             if choice is None and needed:
                 choice = Choice(max(1.0, self.shrinkage_), DEFAULT_PLACE_RIDGE)
             if choice is not None:
@@ -442,8 +451,7 @@ class GDM(GraphAligner):
                 frame="" if places.frame is None else str(places.frame),
             )
             self._aligning_matrices = places.matrices
-        how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
-        smoothers = map_subjects(smoother_of, bases, [self.shrinkage_] * n, **how)
+        smoothers = [smoother.at(self.shrinkage_) for smoother in smoothers]
         unit = place_unit(Z) if Z is not None else 1.0
         tied = Z if np.isfinite(strength) else None
         joint = JointRidge(smoothers, tied, strength * unit, over_subjects=each)

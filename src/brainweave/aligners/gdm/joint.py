@@ -79,6 +79,13 @@ class JointRidge:
         other.__dict__.pop("_factor", None)
         return other
 
+    def forget(self) -> None:
+        """Free what is large of all subjects; it is computed again when needed."""
+        for smoother in self.smoothers:
+            smoother.forget()
+            for large in ("square", "_bare_factor"):
+                smoother.__dict__.pop(large, None)
+
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""
@@ -159,7 +166,7 @@ class JointRidge:
         return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def as_new(
-        self, targets: Sequence[Matrix], mixed: Matrix | None = None
+        self, targets: Sequence[Matrix], mixed: Any = None
     ) -> list[tuple[Matrix, Matrix | None]]:
         """Return the coefficients and the shared map that each has as a new subject.
 
@@ -175,20 +182,19 @@ class JointRidge:
         forms = self._known[2]
         total = np.sum(forms, axis=0)
         total[np.diag_indices_from(total)] += self.strength
-        if mixed is not None and self._known[4] is not None:
-            sums = [R @ mixed for R in self._known[4]]
-        else:
-            sums = self._sums(targets)
+        U = None if mixed is None or self._known[4] is None else self._known[0]
+        sums = self._sums(targets) if U is None else [R @ mixed for R in self._known[4]]
         every = np.sum(sums, axis=0)
 
-        def one(smoother: Smoother, Z: Matrix, T: Matrix, Q: Matrix, own: Any) -> Any:
-            factor = np.linalg.cholesky(total - Q).T, False
+        def one(i: int, s: Smoother, Z: Matrix, own: Matrix) -> Any:
+            factor = np.linalg.cholesky(total - forms[i]).T, False
             shared = scipy.linalg.cho_solve(factor, every - own, check_finite=False)
-            return smoother.coefficients(T - Z @ shared), shared
+            if U is None:
+                return s.coefficients(targets[i] - Z @ shared), shared
+            return s.coefficients_of(U[i], mixed, Z, -shared), shared
 
-        return self.over_subjects(
-            one, self.smoothers, self.places, targets, forms, sums
-        )
+        numbers = list(range(len(sums)))
+        return self.over_subjects(one, numbers, self.smoothers, self.places, sums)
 
     def penalties(self, found: Regression | Solution) -> list[Matrix]:
         """Return ``g_i D_i^T D_i + h W_0^T W_0 / M`` of each subject, (K, K)."""

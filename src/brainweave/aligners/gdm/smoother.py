@@ -70,6 +70,10 @@ class Smoother(ABC):
         """Return what features of any samples are linear in: see :meth:`between`."""
         return self._solve(_centred(target))
 
+    def coefficients_of(self, U: Any, of_U: Matrix, Z: Matrix, of_Z: Matrix) -> Matrix:
+        """Return :meth:`coefficients` of mixtures of columns."""
+        return self.coefficients(U @ of_U + Z @ of_Z)
+
     def between(self, to: Codes, of: Codes) -> Matrix:
         """Return what takes coefficients of some samples to features of others."""
         return self.gram[np.ix_(to, of)]
@@ -78,9 +82,13 @@ class Smoother(ABC):
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "_kept_factor", "root"):
-            other.__dict__.pop(derived, None)
+        other.forget()
         return other
+
+    def forget(self) -> None:
+        """Free what follows from the strength; it is computed again when needed."""
+        for derived in ("_factor", "_kept_factor", "root"):
+            self.__dict__.pop(derived, None)
 
     def regress(self, target: Any) -> tuple[Matrix, Matrix]:
         """Return the mixing of the ridge regression on a target, and its features."""
@@ -203,25 +211,35 @@ class NarrowSmoother(Smoother):
 
     def subset(self, rows: Codes) -> Smoother:
         part = self.samples[rows]
-        return NarrowSmoother(part - part.mean(axis=0), self.strength, name=self.name)
+        part = part - part.mean(axis=0)
+        if self._is_wide(rows):
+            return GramSmoother(part @ part.T, self.strength, name=self.name)
+        return NarrowSmoother(part, self.strength, name=self.name)
+
+    def _is_wide(self, rows: Codes) -> bool:
+        """Whether so few samples have a smaller Gram matrix than covariance."""
+        return 5 * len(rows) < 4 * self.samples.shape[1]
 
     def at(self, rho: float) -> Smoother:
-        _ = self._square  # once, for all strengths
+        _ = self.square  # once, for all strengths
         return super().at(rho)
 
     def coefficients(self, target: Any) -> Matrix:
         return self._weights(target)
 
     def between(self, to: Codes, of: Codes) -> Matrix:
+        if self._is_wide(of):  # coefficients of the subset are of samples
+            return np.asarray(self.samples[to] @ self.samples[of].T)
         return self.samples[to]
 
     @cached_property
-    def _square(self) -> Matrix:
+    def square(self) -> Matrix:
+        """The products of voxels."""
         return np.asarray(self.samples.T @ self.samples)
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(self._square, self.strength)
+        return self._cholesky(self.square, self.strength)
 
     def quadratic_form(self, U: Any) -> Any:
         return self.forms(U, self._no_places)[0]
@@ -231,6 +249,10 @@ class NarrowSmoother(Smoother):
         both = _solve_lower(self._factor[0].T, to_both)
         left = both.T @ both
         return left[:k, :k], square - left[k:, k:], U_to_Z.T - left[k:, :k]
+
+    def coefficients_of(self, U: Any, of_U: Matrix, Z: Matrix, of_Z: Matrix) -> Matrix:
+        of_both = np.vstack([of_U, of_Z])
+        return _cho_solve(self._factor, self._products(U, Z)[0] @ of_both)
 
     def _products(self, U: Any, Z: Matrix) -> Any:
         """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
@@ -245,7 +267,7 @@ class NarrowSmoother(Smoother):
     @cached_property
     def _bare_factor(self) -> Any:
         """The factor without a ridge, but for what rounding needs."""
-        square = self._square
+        square = self.square
         least = 4 * len(square) * np.finfo(np.float64).eps
         return self._cholesky(square, least * float(square.diagonal().sum()))
 

@@ -77,11 +77,13 @@ def choose_strength(
     *,
     n_jobs: int | None,
     owner: str,
+    or_later: bool = False,
 ) -> tuple[float, str]:
     """Return rho, and how it was found, for a parameter `shrinkage`.
 
     What samples are to predict are the features of stimuli, if the graph has any, or
-    the groups of its first term.
+    the groups of its first term. Where "auto" comes to the covariance, rho is NaN if
+    the caller has a better way and finds it `or_later`.
     """
     if not isinstance(shrinkage, str):
         return check_rho(shrinkage, owner), "given"
@@ -101,6 +103,8 @@ def choose_strength(
         found = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs)
         if found is not None:
             return found
+        if or_later:
+            return np.nan, "ledoit-wolf"
     voxels = [
         b.n_voxels - b.constant_voxels.size if b.is_linear else None for b in bases
     ]
