@@ -50,10 +50,14 @@ CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibra
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
     "_core/arrays": ["basis/test_voxels", "basis/test_basis"],
-    "_core/subjects": ["aligners/test_subjects_by_id", "study/test_study"],
+    "_core/subjects": [
+        *("core/test_subjects", "aligners/test_subjects_by_id", "study/test_study"),
+    ],
     "_core/labels": ["core/test_labels", "study/test_samples"],
+    "_core/workers": ["core/test_workers", "evaluation/test_every_aligner"],
     "_core/validation": [
-        *("aligners/test_inputs_and_habits", "aligners/test_gdm_errors"),
+        *("core/test_validation", "aligners/test_inputs_and_habits"),
+        "aligners/test_gdm_errors",
         *("aligners/test_conformance", "basis/test_basis"),
     ],
     "study/samples": [
@@ -87,6 +91,10 @@ NEAREST = {
     ],
     "aligners/timelocked": [
         f"aligners/test_{name}" for name in ("hyperalignment", "srm", *ANY_ALIGNER)
+    ],
+    "aligners/gcca": ["aligners/test_gcca", "aligners/test_conformance"],
+    "aligners/ridge_alignment": [
+        *("aligners/test_ridge_alignment", "aligners/test_conformance"),
     ],
     "aligners/hyperalignment": [
         f"aligners/test_{name}"
@@ -167,6 +175,9 @@ NEAREST = {
         for name in ("results", "comparison", "classification", "scores")
     ],
     "evaluation/grid": ["evaluation/test_grid"],
+    "evaluation/isc": ["evaluation/test_isc", "evaluation/test_gaps"],
+    "evaluation/timeline": ["evaluation/test_gaps", "evaluation/test_isc"],
+    "evaluation/information_map": ["evaluation/test_information_map"],
     "evaluation/learning_curve": ["evaluation/test_learning_curve"],
     "evaluation/permutation": ["evaluation/test_permutation"],
     "evaluation/tuning": ["evaluation/test_tuning"],
