@@ -65,8 +65,8 @@ NEAREST = {
         "evaluation/test_classification",
     ],
     "graphs/builders": [
-        *("graphs/test_graphs", "aligners/test_gdm_algorithm1"),
-        "aligners/test_gdm_errors",
+        *("graphs/test_graphs", "graphs/test_feature_graph"),
+        *("aligners/test_gdm_algorithm1", "aligners/test_gdm_errors"),
     ],
     "basis/basis": ["basis/test_basis", "aligners/test_reliable_voxels"],
     "basis/kernels": ["basis/test_kernels", "basis/test_basis"],
@@ -92,6 +92,7 @@ NEAREST = {
     "aligners/timelocked": [
         f"aligners/test_{name}" for name in ("hyperalignment", "srm", *ANY_ALIGNER)
     ],
+    "aligners/promises": ["aligners/test_promises", "aligners/test_conformance"],
     "aligners/gcca": ["aligners/test_gcca", "aligners/test_conformance"],
     "aligners/ridge_alignment": [
         *("aligners/test_ridge_alignment", "aligners/test_conformance"),
@@ -154,9 +155,12 @@ NEAREST = {
         *("aligners/test_searchlight", "persistence/test_models"),
         "persistence/test_refusals",
     ],
-    "evaluation/metrics": ["evaluation/test_metrics", "evaluation/test_scores"],
+    "evaluation/metrics": [
+        f"evaluation/test_{name}" for name in ("metrics", "scores", "gaps", "isc")
+    ],
     "evaluation/splits": [
-        f"evaluation/test_{name}" for name in ("splits", "leakage", "shared_bases")
+        f"evaluation/test_{name}"
+        for name in ("halves", "splits", "leakage", "shared_bases", "gaps")
     ],
     "evaluation/classifiers": [
         f"evaluation/test_{name}" for name in ("classification", "nu_svm", "names")
@@ -168,7 +172,7 @@ NEAREST = {
     ],
     "evaluation/measures": [
         f"evaluation/test_{name}"
-        for name in ("classification", "scores", "permutation", "nu_svm")
+        for name in ("classification", "scores", "measures", "permutation", "nu_svm")
     ],
     "evaluation/results": [
         f"evaluation/test_{name}"
@@ -176,10 +180,12 @@ NEAREST = {
     ],
     "evaluation/grid": ["evaluation/test_grid"],
     "evaluation/isc": ["evaluation/test_isc", "evaluation/test_gaps"],
-    "evaluation/timeline": ["evaluation/test_gaps", "evaluation/test_isc"],
+    "evaluation/timeline": ["evaluation/test_timeline", "evaluation/test_gaps"],
     "evaluation/information_map": ["evaluation/test_information_map"],
     "evaluation/learning_curve": ["evaluation/test_learning_curve"],
-    "evaluation/permutation": ["evaluation/test_permutation"],
+    "evaluation/permutation": [
+        *("evaluation/test_label_orders", "evaluation/test_permutation"),
+    ],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }
 LIBRARIES = (
