@@ -79,7 +79,8 @@ NEAREST = {
     ],
     "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
     "aligners/base": [
-        f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM, "reliable_voxels")
+        f"aligners/test_{name}"
+        for name in ("base", *ANY_ALIGNER, *GDM, "reliable_voxels")
     ],
     "aligners/maps": [
         *(f"aligners/test_{name}" for name in (*ANY_ALIGNER, "parcelwise")),
@@ -167,8 +168,11 @@ NEAREST = {
     ],
     "evaluation/comparison": ["evaluation/test_comparison"],
     "evaluation/evaluate": [
-        f"evaluation/test_{name}"
-        for name in ("classification", "scores", "leakage", "every_aligner")
+        "core/test_labels",
+        *(
+            f"evaluation/test_{name}"
+            for name in ("classification", "scores", "leakage", "every_aligner")
+        ),
     ],
     "evaluation/measures": [
         f"evaluation/test_{name}"
@@ -188,6 +192,7 @@ NEAREST = {
     ],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }
+EVERY = ["aligners/test_defaults"]  # of any public function
 LIBRARIES = (
     "hypothesis.extra.numpy",
     "scipy.sparse.linalg",
@@ -655,7 +660,7 @@ def main(arguments: list[str] | None = None) -> int:
             chosen = sample(
                 wanted, None if options.all else options.sample, options.seed
             )
-            files = [f"tests/{name}.py" for name in NEAREST[module]]
+            files = [f"tests/{name}.py" for name in [*EVERY, *NEAREST[module]]]
             killed = equivalent = 0
             where = {"jobs": options.jobs, "folder": Path(folder)}
             for mutant, outcome in run_module(module, chosen, files, **where):
