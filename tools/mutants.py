@@ -46,7 +46,9 @@ EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
 GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrinkage")))
 PLACE = ("place", "place_brains", "place_choice")
-CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
+SHARED = ("solutions", *PLACE)
+CHECK = ("halves_of_samples", "held_out", "components", "alignment_check_says_why")
+CHECK += ("check_is_calibrated",)
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
     "_core/arrays": ["basis/test_voxels", "basis/test_basis"],
@@ -71,7 +73,9 @@ NEAREST = {
     "basis/basis": ["basis/test_basis", "aligners/test_reliable_voxels"],
     "basis/kernels": ["basis/test_kernels", "basis/test_basis"],
     "basis/voxels": ["basis/test_voxels", "basis/test_basis"],
-    "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
+    "basis/signatures": [
+        *("basis/test_signatures", "basis/test_voxels", "basis/test_basis"),
+    ],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
     "basis/places": [
         *("basis/test_places", "study/test_place_labels"),
@@ -112,19 +116,21 @@ NEAREST = {
         f"aligners/test_{name}" for name in (*GDM, *PLACE, "subject_constraint")
     ],
     "aligners/gdm/paper": [
-        f"aligners/test_{name}" for name in (*GDM, "gdm_algorithm1", "gdm_solver")
+        f"aligners/test_{name}"
+        for name in ("solutions", *GDM, "gdm_algorithm1", "gdm_solver")
     ],
     "aligners/gdm/graph_parsing": [
         f"aligners/test_{name}"
         for name in (*GDM, "gdm_algorithm1", "subject_constraint")
     ],
     "aligners/gdm/eigenproblem": [
-        f"aligners/test_{name}" for name in (*GDM, "gdm_solver", "shrinkage")
+        f"aligners/test_{name}"
+        for name in ("solutions", *GDM, "gdm_solver", "shrinkage")
     ],
     "aligners/gdm/joint": [
         f"aligners/test_{name}" for name in ("place", "place_choice", "shrinkage")
     ],
-    "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in PLACE],
+    "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in SHARED],
     "aligners/gdm/agreement_choice": [
         f"aligners/test_{name}" for name in (*PLACE, "gdm_shrinkage")
     ],
@@ -133,7 +139,10 @@ NEAREST = {
     ],
     "aligners/gdm/ridge": [
         f"aligners/test_{name}"
-        for name in ("shrinkage", "gdm_shrinkage", "subject_constraint", "place")
+        for name in (
+            *("solutions", "shrinkage", "gdm_shrinkage", "subject_constraint"),
+            "place",
+        )
     ],
     "aligners/gdm/smoother": [
         f"aligners/test_{name}" for name in ("shrinkage", "strength", "place")
@@ -141,7 +150,7 @@ NEAREST = {
     "aligners/gdm/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
     "aligners/check/held_out": [
         f"aligners/test_{name}"
-        for name in ("held_out", "reliable_voxels", "components")
+        for name in ("halves_of_samples", "held_out", "reliable_voxels", "components")
     ],
     "aligners/check/agreement": [f"aligners/test_{name}" for name in CHECK],
     "aligners/check/alignment_check": [f"aligners/test_{name}" for name in CHECK],
