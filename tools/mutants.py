@@ -128,7 +128,8 @@ NEAREST = {
         for name in ("solutions", *GDM, "gdm_solver", "shrinkage")
     ],
     "aligners/gdm/joint": [
-        f"aligners/test_{name}" for name in ("place", "place_choice", "shrinkage")
+        f"aligners/test_{name}"
+        for name in ("smoothers", "place", "place_choice", "shrinkage")
     ],
     "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in SHARED],
     "aligners/gdm/agreement_choice": [
@@ -145,9 +146,12 @@ NEAREST = {
         )
     ],
     "aligners/gdm/smoother": [
-        f"aligners/test_{name}" for name in ("shrinkage", "strength", "place")
+        f"aligners/test_{name}"
+        for name in ("smoothers", "shrinkage", "strength", "place")
     ],
-    "aligners/gdm/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
+    "aligners/gdm/strength": [
+        f"aligners/test_{name}" for name in ("smoothers", "strength", "shrinkage")
+    ],
     "aligners/check/held_out": [
         f"aligners/test_{name}"
         for name in ("halves_of_samples", "held_out", "reliable_voxels", "components")
