@@ -51,7 +51,7 @@ CHECK = ("halves_of_samples", "held_out", "components", "alignment_check_says_wh
 CHECK += ("check_is_calibrated",)
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
-    "_core/arrays": ["basis/test_voxels", "basis/test_basis"],
+    "_core/arrays": ["core/test_arrays", "basis/test_voxels", "basis/test_basis"],
     "_core/subjects": [
         *("core/test_subjects", "aligners/test_subjects_by_id", "study/test_study"),
     ],

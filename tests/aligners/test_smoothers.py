@@ -12,6 +12,7 @@ from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.joint import JointRidge
 from brainweave.aligners.gdm.smoother import GramSmoother, NarrowSmoother
 from brainweave.aligners.gdm.strength import (
+    FEATURE_GRID,
     GRID,
     block_criterion,
     choose_by_features,
@@ -254,6 +255,11 @@ def test_the_best_of_few_places_is_found_with_few_looks():
     assert len(GRID) == 12
     assert GRID[0] == pytest.approx(0.001)
     assert GRID[-1] == pytest.approx(3)
+    assert FEATURE_GRID[:12] == GRID
+    assert len(FEATURE_GRID) == 16  # as the documentation says
+    assert FEATURE_GRID[-1] == pytest.approx(30)
+    ratios = np.diff(np.log(FEATURE_GRID[11:]))
+    assert_allclose(ratios, np.log(10) / 4)
 
 
 def test_some_of_many_subjects_are_asked():
