@@ -133,7 +133,8 @@ NEAREST = {
     ],
     "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in SHARED],
     "aligners/gdm/agreement_choice": [
-        f"aligners/test_{name}" for name in (*PLACE, "gdm_shrinkage")
+        f"aligners/test_{name}"
+        for name in ("agreement_pieces", *PLACE, "gdm_shrinkage")
     ],
     "aligners/gdm/new_subject": [
         f"aligners/test_{name}" for name in ("gdm_newcomer", "place", "place_choice")

@@ -76,6 +76,15 @@ def test_every_route_gives_the_smallest_eigenpairs_of_the_matrix(rng, kind, rout
     assert_allclose(whole.eigenvalues, values, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "route"), [((3, 3, 2), "closed"), ((3, 2, 2), "dense")]
+)
+def test_as_many_groups_as_dimensions_leave_nothing_in_closed_form(rng, ranks, route):
+    bases = orthonormal(rng, (7, 7, 7), ranks)
+    found = solve(bases, bw.time_graph([np.arange(7)] * 3), 2)
+    assert found.route == route
+
+
 def test_components_count_as_long_as_they_gain():
     gains = np.array([3.0, 1.0, 1.0 - 1e-10, 2e-9, 0.0])
     found = Solution(
