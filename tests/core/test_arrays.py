@@ -1,5 +1,7 @@
 """Arrays in columns: how wide chunks are, precision, and maps of files."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,9 @@ def test_differences_that_pass_reuse_their_memory(rng, order, transient):
     first = np.asarray(rng.normal(size=(6, 5)), order=order)
     mean = first.mean(axis=0)
     kept = first.copy()
+    if not transient:  # unless it is said
+        kept_apart = [ops.subtract(first, mean) for _ in range(2)]
+        assert not np.shares_memory(*kept_apart)
     found = ops.subtract(first, mean, transient=transient)
     np.testing.assert_array_equal(found, kept - mean)
     np.testing.assert_array_equal(first, kept)
@@ -84,3 +89,41 @@ def test_samples_of_a_subject_are_unread_where_chunks_can_be_read():
     np.testing.assert_array_equal(lazy, x)
     assert not arrays.is_torch(x)
     assert not arrays.on_gpu(x)
+
+
+class Tensor:
+    """What is used of a tensor of torch."""
+
+    __module__ = "torch._tensor"
+
+    def __init__(self, values, dtype="torch.float32", device="cpu"):
+        self.values, self.dtype = np.asarray(values), dtype
+        self.device = SimpleNamespace(type=device)
+
+    def detach(self):
+        return Tensor(self.values, "detached")
+
+    def cpu(self):
+        assert self.dtype == "detached"  # or its gradient would be taken along
+        return self
+
+    def numpy(self):
+        return self.values
+
+
+def test_tensors_are_known_by_the_module_of_their_type():
+    tensor = Tensor([1.0, 2.0])
+    assert arrays.is_torch(tensor)
+    assert not arrays.on_gpu(tensor)
+    assert arrays.on_gpu(Tensor([1.0], device="cuda"))
+    assert not arrays.on_gpu(SimpleNamespace(device=SimpleNamespace(type="cuda")))
+    for module in ("torchvision.tv", "x.torch", "_torch"):
+        other = type("Tensor", (), {"__module__": module})()
+        assert not arrays.is_torch(other)
+    np.testing.assert_array_equal(arrays.to_numpy(tensor), [1, 2])
+    for name, wanted in (
+        ("torch.float16", "float32"), ("torch.bfloat16", "float32"),
+        ("torch.float32", "float32"), ("torch.float64", "float64"),
+        ("torch.int32", "float64"),
+    ):  # fmt: skip
+        assert arrays.working_dtype(Tensor([1.0], name)) == wanted
