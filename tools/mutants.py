@@ -48,7 +48,7 @@ GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrin
 PLACE = ("place", "place_brains", "place_choice")
 SHARED = ("solutions", *PLACE)
 CHECK = ("halves_of_samples", "held_out", "components", "alignment_check_says_why")
-CHECK += ("check_is_calibrated",)
+CHECK += ("check_in_words", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
     "_core/arrays": ["core/test_arrays", "basis/test_voxels", "basis/test_basis"],
@@ -70,9 +70,16 @@ NEAREST = {
         *("graphs/test_graphs", "graphs/test_feature_graph"),
         *("aligners/test_gdm_algorithm1", "aligners/test_gdm_errors"),
     ],
-    "basis/basis": ["basis/test_basis", "aligners/test_reliable_voxels"],
-    "basis/kernels": ["basis/test_kernels", "basis/test_basis"],
-    "basis/voxels": ["basis/test_voxels", "basis/test_basis"],
+    "basis/basis": [
+        *("basis/test_dense_basis", "basis/test_basis"),
+        "aligners/test_reliable_voxels",
+    ],
+    "basis/kernels": [
+        f"basis/test_{name}" for name in ("kernels", "dense_basis", "basis")
+    ],
+    "basis/voxels": [
+        f"basis/test_{name}" for name in ("voxels", "dense_basis", "basis")
+    ],
     "basis/signatures": [
         *("basis/test_signatures", "basis/test_voxels", "basis/test_basis"),
     ],
