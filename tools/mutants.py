@@ -102,16 +102,18 @@ NEAREST = {
         "aligners/test_conformance",
     ],
     "aligners/timelocked": [
-        f"aligners/test_{name}" for name in ("hyperalignment", "srm", *ANY_ALIGNER)
+        f"aligners/test_{name}"
+        for name in ("rows_of_new", "hyperalignment", "srm", *ANY_ALIGNER)
     ],
-    "aligners/promises": ["aligners/test_promises", "aligners/test_conformance"],
-    "aligners/gcca": ["aligners/test_gcca", "aligners/test_conformance"],
-    "aligners/ridge_alignment": [
-        *("aligners/test_ridge_alignment", "aligners/test_conformance"),
-    ],
+    **{
+        f"aligners/{name}": [
+            f"aligners/test_{near}" for near in (name, "rows_of_new", "conformance")
+        ]
+        for name in ("promises", "gcca", "ridge_alignment")
+    },
     "aligners/hyperalignment": [
         f"aligners/test_{name}"
-        for name in ("hyperalignment", "procrustes", "conformance")
+        for name in ("rows_of_new", "hyperalignment", "procrustes", "conformance")
     ],
     "aligners/srm/srm": ["aligners/test_srm", "aligners/test_conformance"],
     "aligners/srm/robust": ["aligners/test_robust_srm", "aligners/test_conformance"],
