@@ -176,8 +176,8 @@ NEAREST = {
         f"aligners/test_{name}" for name in ("parcels", "parcelwise", "searchlight")
     ],
     "aligners/piecewise/searchlight": [
-        *("aligners/test_searchlight", "persistence/test_models"),
-        "persistence/test_refusals",
+        *("aligners/test_searchlight", "study/test_meshes"),
+        *("persistence/test_models", "persistence/test_refusals"),
     ],
     "evaluation/metrics": [
         f"evaluation/test_{name}" for name in ("metrics", "scores", "gaps", "isc")
@@ -615,7 +615,6 @@ def run_module(
     found = baseline(module, files, copies[0])
     running: dict[int, tuple[Mutant, Copy, float]] = {}
     waiting = list(reversed(chosen))
-    limit = 20 + 4 * found["cpu"]
     while waiting or running:
         while waiting and copies:
             mutant = waiting.pop()
@@ -625,6 +624,8 @@ def run_module(
                 continue
             place = copies.pop()
             touched = sorted({name.split("::")[0] for name in names})
+            # coverage slows tests down: what takes longer without it does not end
+            limit = 20 + 2 * sum(found["seconds"].get(name, 0) for name in names)
 
             def work(names: list[str] = names, touched: list[str] = touched) -> int:
                 return _pytest(touched, Watch(only=names))
