@@ -237,3 +237,20 @@ def test_a_placement_tells_what_was_chosen():
     assert (places.what, places.names, places.frame) == (
         "equal columns", tuple("abcdef"), "MNI",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0])
+@pytest.mark.parametrize("kind", ["matrix", "one group"])
+def test_a_graph_that_links_all_samples_alike_is_refused(rng, kind, unit):
+    """What is left of it is rounding, of which no feature can be made."""
+    X = [rng.normal(size=(32, 20)) for _ in range(3)]
+    graph = {
+        "matrix": bw.matrix_graph(np.ones((96, 96)), [32] * 3),
+        "one group": bw.time_graph([[0] * 32] * 3),
+    }[kind]
+    model = bw.GDM(1, graph=unit * graph, shrinkage=0.3, place=None)
+    with pytest.raises(InputError, match="No component gains from the edges"):
+        model.fit(X)
+    apart = bw.time_graph([np.arange(32) // 16] * 3)
+    fitted = bw.GDM(1, graph=unit * apart, shrinkage=0.3, place=None).fit(X)
+    assert fitted.overlap_ > 0
