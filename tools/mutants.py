@@ -46,14 +46,20 @@ EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
 GDM = ("gdm", *(f"gdm_{part}" for part in ("errors", "newcomer", "paper", "shrinkage")))
 PLACE = ("place", "place_brains", "place_choice")
-CHECK = ("held_out", "components", "alignment_check_says_why", "check_is_calibrated")
+SHARED = ("solutions", *PLACE)
+CHECK = ("halves_of_samples", "held_out", "components", "alignment_check_says_why")
+CHECK += ("check_in_words", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
-    "_core/arrays": ["basis/test_voxels", "basis/test_basis"],
-    "_core/subjects": ["aligners/test_subjects_by_id", "study/test_study"],
+    "_core/arrays": ["core/test_arrays", "basis/test_voxels", "basis/test_basis"],
+    "_core/subjects": [
+        *("core/test_subjects", "aligners/test_subjects_by_id", "study/test_study"),
+    ],
     "_core/labels": ["core/test_labels", "study/test_samples"],
+    "_core/workers": ["core/test_workers", "evaluation/test_every_aligner"],
     "_core/validation": [
-        *("aligners/test_inputs_and_habits", "aligners/test_gdm_errors"),
+        *("core/test_validation", "aligners/test_inputs_and_habits"),
+        "aligners/test_gdm_errors",
         *("aligners/test_conformance", "basis/test_basis"),
     ],
     "study/samples": [
@@ -61,13 +67,22 @@ NEAREST = {
         "evaluation/test_classification",
     ],
     "graphs/builders": [
-        *("graphs/test_graphs", "aligners/test_gdm_algorithm1"),
-        "aligners/test_gdm_errors",
+        *("graphs/test_graphs", "graphs/test_feature_graph"),
+        *("aligners/test_gdm_algorithm1", "aligners/test_gdm_errors"),
     ],
-    "basis/basis": ["basis/test_basis", "aligners/test_reliable_voxels"],
-    "basis/kernels": ["basis/test_kernels", "basis/test_basis"],
-    "basis/voxels": ["basis/test_voxels", "basis/test_basis"],
-    "basis/signatures": ["basis/test_voxels", "basis/test_basis"],
+    "basis/basis": [
+        *("basis/test_dense_basis", "basis/test_basis"),
+        "aligners/test_reliable_voxels",
+    ],
+    "basis/kernels": [
+        f"basis/test_{name}" for name in ("kernels", "dense_basis", "basis")
+    ],
+    "basis/voxels": [
+        f"basis/test_{name}" for name in ("voxels", "dense_basis", "basis")
+    ],
+    "basis/signatures": [
+        *("basis/test_signatures", "basis/test_voxels", "basis/test_basis"),
+    ],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
     "basis/places": [
         *("basis/test_places", "study/test_place_labels"),
@@ -75,7 +90,8 @@ NEAREST = {
     ],
     "basis/reliability": ["basis/test_reliability", "aligners/test_reliable_voxels"],
     "aligners/base": [
-        f"aligners/test_{name}" for name in (*ANY_ALIGNER, *GDM, "reliable_voxels")
+        f"aligners/test_{name}"
+        for name in ("base", *ANY_ALIGNER, *GDM, "reliable_voxels")
     ],
     "aligners/maps": [
         *(f"aligners/test_{name}" for name in (*ANY_ALIGNER, "parcelwise")),
@@ -86,11 +102,18 @@ NEAREST = {
         "aligners/test_conformance",
     ],
     "aligners/timelocked": [
-        f"aligners/test_{name}" for name in ("hyperalignment", "srm", *ANY_ALIGNER)
+        f"aligners/test_{name}"
+        for name in ("rows_of_new", "hyperalignment", "srm", *ANY_ALIGNER)
     ],
+    **{
+        f"aligners/{name}": [
+            f"aligners/test_{near}" for near in (name, "rows_of_new", "conformance")
+        ]
+        for name in ("promises", "gcca", "ridge_alignment")
+    },
     "aligners/hyperalignment": [
         f"aligners/test_{name}"
-        for name in ("hyperalignment", "procrustes", "conformance")
+        for name in ("rows_of_new", "hyperalignment", "procrustes", "conformance")
     ],
     "aligners/srm/srm": ["aligners/test_srm", "aligners/test_conformance"],
     "aligners/srm/robust": ["aligners/test_robust_srm", "aligners/test_conformance"],
@@ -102,36 +125,46 @@ NEAREST = {
         f"aligners/test_{name}" for name in (*GDM, *PLACE, "subject_constraint")
     ],
     "aligners/gdm/paper": [
-        f"aligners/test_{name}" for name in (*GDM, "gdm_algorithm1", "gdm_solver")
+        f"aligners/test_{name}"
+        for name in ("solutions", *GDM, "gdm_algorithm1", "gdm_solver")
     ],
     "aligners/gdm/graph_parsing": [
         f"aligners/test_{name}"
         for name in (*GDM, "gdm_algorithm1", "subject_constraint")
     ],
     "aligners/gdm/eigenproblem": [
-        f"aligners/test_{name}" for name in (*GDM, "gdm_solver", "shrinkage")
+        f"aligners/test_{name}"
+        for name in ("solutions", *GDM, "gdm_solver", "shrinkage")
     ],
     "aligners/gdm/joint": [
-        f"aligners/test_{name}" for name in ("place", "place_choice", "shrinkage")
+        f"aligners/test_{name}"
+        for name in ("smoothers", "place", "place_choice", "shrinkage")
     ],
-    "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in PLACE],
+    "aligners/gdm/shared_map": [f"aligners/test_{name}" for name in SHARED],
     "aligners/gdm/agreement_choice": [
-        f"aligners/test_{name}" for name in (*PLACE, "gdm_shrinkage")
+        f"aligners/test_{name}"
+        for name in ("agreement_pieces", *PLACE, "gdm_shrinkage")
     ],
     "aligners/gdm/new_subject": [
         f"aligners/test_{name}" for name in ("gdm_newcomer", "place", "place_choice")
     ],
     "aligners/gdm/ridge": [
         f"aligners/test_{name}"
-        for name in ("shrinkage", "gdm_shrinkage", "subject_constraint", "place")
+        for name in (
+            *("solutions", "shrinkage", "gdm_shrinkage", "subject_constraint"),
+            "place",
+        )
     ],
     "aligners/gdm/smoother": [
-        f"aligners/test_{name}" for name in ("shrinkage", "strength", "place")
+        f"aligners/test_{name}"
+        for name in ("smoothers", "shrinkage", "strength", "place")
     ],
-    "aligners/gdm/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
+    "aligners/gdm/strength": [
+        f"aligners/test_{name}" for name in ("smoothers", "strength", "shrinkage")
+    ],
     "aligners/check/held_out": [
         f"aligners/test_{name}"
-        for name in ("held_out", "reliable_voxels", "components")
+        for name in ("halves_of_samples", "held_out", "reliable_voxels", "components")
     ],
     "aligners/check/agreement": [f"aligners/test_{name}" for name in CHECK],
     "aligners/check/alignment_check": [f"aligners/test_{name}" for name in CHECK],
@@ -143,34 +176,46 @@ NEAREST = {
         f"aligners/test_{name}" for name in ("parcels", "parcelwise", "searchlight")
     ],
     "aligners/piecewise/searchlight": [
-        *("aligners/test_searchlight", "persistence/test_models"),
-        "persistence/test_refusals",
+        *("aligners/test_searchlight", "study/test_meshes"),
+        *("persistence/test_models", "persistence/test_refusals"),
     ],
-    "evaluation/metrics": ["evaluation/test_metrics", "evaluation/test_scores"],
+    "evaluation/metrics": [
+        f"evaluation/test_{name}" for name in ("metrics", "scores", "gaps", "isc")
+    ],
     "evaluation/splits": [
-        f"evaluation/test_{name}" for name in ("splits", "leakage", "shared_bases")
+        f"evaluation/test_{name}"
+        for name in ("halves", "splits", "leakage", "shared_bases", "gaps")
     ],
     "evaluation/classifiers": [
         f"evaluation/test_{name}" for name in ("classification", "nu_svm", "names")
     ],
     "evaluation/comparison": ["evaluation/test_comparison"],
     "evaluation/evaluate": [
-        f"evaluation/test_{name}"
-        for name in ("classification", "scores", "leakage", "every_aligner")
+        "core/test_labels",
+        *(
+            f"evaluation/test_{name}"
+            for name in ("classification", "scores", "leakage", "every_aligner")
+        ),
     ],
     "evaluation/measures": [
         f"evaluation/test_{name}"
-        for name in ("classification", "scores", "permutation", "nu_svm")
+        for name in ("classification", "scores", "measures", "permutation", "nu_svm")
     ],
     "evaluation/results": [
         f"evaluation/test_{name}"
         for name in ("results", "comparison", "classification", "scores")
     ],
     "evaluation/grid": ["evaluation/test_grid"],
+    "evaluation/isc": ["evaluation/test_isc", "evaluation/test_gaps"],
+    "evaluation/timeline": ["evaluation/test_timeline", "evaluation/test_gaps"],
+    "evaluation/information_map": ["evaluation/test_information_map"],
     "evaluation/learning_curve": ["evaluation/test_learning_curve"],
-    "evaluation/permutation": ["evaluation/test_permutation"],
+    "evaluation/permutation": [
+        *("evaluation/test_label_orders", "evaluation/test_permutation"),
+    ],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }
+EVERY = ["aligners/test_defaults"]  # of any public function
 LIBRARIES = (
     "hypothesis.extra.numpy",
     "scipy.sparse.linalg",
@@ -570,7 +615,6 @@ def run_module(
     found = baseline(module, files, copies[0])
     running: dict[int, tuple[Mutant, Copy, float]] = {}
     waiting = list(reversed(chosen))
-    limit = 20 + 4 * found["cpu"]
     while waiting or running:
         while waiting and copies:
             mutant = waiting.pop()
@@ -580,6 +624,8 @@ def run_module(
                 continue
             place = copies.pop()
             touched = sorted({name.split("::")[0] for name in names})
+            # coverage slows tests down: what takes longer without it does not end
+            limit = 20 + 2 * sum(found["seconds"].get(name, 0) for name in names)
 
             def work(names: list[str] = names, touched: list[str] = touched) -> int:
                 return _pytest(touched, Watch(only=names))
@@ -638,7 +684,7 @@ def main(arguments: list[str] | None = None) -> int:
             chosen = sample(
                 wanted, None if options.all else options.sample, options.seed
             )
-            files = [f"tests/{name}.py" for name in NEAREST[module]]
+            files = [f"tests/{name}.py" for name in [*EVERY, *NEAREST[module]]]
             killed = equivalent = 0
             where = {"jobs": options.jobs, "folder": Path(folder)}
             for mutant, outcome in run_module(module, chosen, files, **where):

@@ -223,6 +223,29 @@ def test_regularised_way_back_undoes_the_whitening():
         assert_allclose(back, x, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", [*LEVELS, SVDHyperalignment])
+def test_the_template_is_the_mean_of_the_features(kind):
+    X = study(21, voxels=(30, 20, 25))
+    model = kind(4)
+    features = model.fit_transform(X)
+    assert_allclose(model.shared_response_, np.mean(features, axis=0), atol=1e-10)
+    if kind is not SVDHyperalignment:
+        assert model.template_.shape[1] == max(b.n_kept for b in model.bases_)
+        assert_allclose(model.template_[:, :4], model.shared_response_, rtol=0)
+
+
+def test_only_rotations_keep_distances():
+    X = study(22, voxels=(30, 20, 25))
+    for kind, isometric in (
+        (Hyperalignment(), True),
+        (RegularizedHyperalignment(alpha=1), True),
+        (RegularizedHyperalignment(alpha=0.5), False),
+    ):
+        model = kind.fit(X)
+        assert [m.isometric for m in model.maps_] == [isometric] * 3
+        assert model.fit_new_subject(X[0]).isometric is isometric
+
+
 def test_more_passes_end_when_they_settle():
     X = study(13, voxels=(30, 20, 25))
     model = Hyperalignment(max_iter=500, tol=1e-6).fit(X)

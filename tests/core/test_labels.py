@@ -1,5 +1,7 @@
 """What a label is: missing, order, codes, and whether subjects' labels meet."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,7 +19,9 @@ from brainweave._core.labels import (
     as_label_list,
     check_labels_overlap,
     encode_labels,
+    encode_new_labels,
     is_missing,
+    object_array,
     sort_labels,
 )
 from brainweave.study import Study, Subject
@@ -112,6 +116,71 @@ def test_groups_that_share_no_label_are_refused():
     with pytest.raises(InputError) as error:
         check_labels_overlap(labels, ["s1", "s2", "s3", "s4", "s5"])
     assert "(s1, s2: 'a', 'b', 'c'; s3, s4: 'x', 'y')" in str(error.value)
+
+
+def test_measures_that_differ_by_subject_are_no_categories():
+    names = ["s1", "s2"]
+    with pytest.raises(InputError) as error:
+        check_labels_overlap([[1.25, 0.1234], [3.5]], names)
+    assert "The labels are numbers such as 0.123, and no" in str(error.value)
+    for whole in ([[1.5, 2.0], [3.5]], [[1.0], [2.0]], [[1.5], ["a"]], [[1], [2]]):
+        with pytest.raises(InputError, match="fall into 2 groups that share no label"):
+            check_labels_overlap(whole, names)
+    check_labels_overlap([[1.5, 2.5], [2.5, 1.5]], names)
+
+
+def test_groups_apart_are_refused_and_lacking_categories_told_only_if_asked():
+    apart = [["a"], ["b"], ["c"], ["d"]]
+    names = ["s1", "s2", "s3", "s4"]
+    with pytest.raises(InputError) as error:
+        check_labels_overlap(apart, names, warn=False)
+    assert "4 groups" in str(error.value)
+    assert "(s1: 'a'; s2: 'b'; s3: 'c'). Give" in str(error.value)  # the first three
+    check_labels_overlap(apart, names, refuse=False, warn=False)
+    with pytest.warns(LabelWarning, match="4 of 4 categories are not held by all"):
+        check_labels_overlap(apart, names, refuse=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_labels_overlap([["a", "b"], ["b"]], names[:2], warn=False)
+        check_labels_overlap(
+            [["a"], [None], None], names[:3]
+        )  # nothing is known of two
+    chain = [["a"], ["x"], ["a", "b"], ["b", "x"]]  # the last joins all
+    check_labels_overlap(chain, names, warn=False)
+
+
+def test_labels_of_a_new_subject_are_those_that_the_model_has():
+    names = ["a", "b", "c"]
+    codes = encode_new_labels(["c", None, "a", "n/a"], names)
+    assert codes.tolist() == [2, -1, 0, -1]
+    assert codes.dtype == np.intp
+    with pytest.raises(InputError) as error:
+        encode_new_labels(["z", "a", None, "x", "z"], names)
+    assert str(error.value) == (
+        "The new subject has labels that the model does not know: 'x', 'z'; it has "
+        "'a', 'b', 'c'. Set them to None to leave those samples unlabelled."
+    )
+
+
+def test_whole_numbers_are_labels_whatever_their_value():
+    assert as_label_list([0, -1, 2], "y") == [0, -1, 2]
+    assert as_label_list([True, False], "y") == [True, False]
+    assert as_label_list([0.0, float("inf")], "y") == [0.0, float("inf")]
+    assert not any(map(is_missing, [0, 0.0, False, "None", "N/A", (), 1.5]))
+    for text in ("nan", "NaN", "NaT", "<NA>"):
+        assert is_missing(text)
+        with pytest.warns(LabelWarning, match=f"^y: '{text}' is taken as a missing"):
+            assert as_label_list(["a", text], "y") == ["a", None]
+    with pytest.warns(LabelWarning, match="'NaN' is taken"):  # the first of them
+        as_label_list(["nan", "NaN"], "y")
+
+
+def test_objects_are_kept_as_they_are_in_an_array():
+    values = [(1, 2), [3], None]
+    array = object_array(iter(values))
+    assert array.shape == (3,)
+    assert array.dtype == object
+    assert all(a is b for a, b in zip(array, values, strict=True))
 
 
 def incomplete_study(n=4):

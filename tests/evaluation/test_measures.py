@@ -15,6 +15,7 @@ from brainweave import (
     score_alignment,
 )
 from brainweave.evaluation import SubjectScores
+from brainweave.evaluation.measures import Classification
 from evaluation_studies import (
     locked_lists,
     score_matching,
@@ -107,3 +108,10 @@ def test_a_measure_refuses_what_it_does_not_know(film):
         score_alignment(NoAlignment(), *film, classifier="nu-svm")
     with pytest.raises(ValueError, match="stimulus ids alone"):
         score_alignment(NoAlignment(), *film, measure="classification")
+
+
+def test_a_classification_draws_no_permutations_unless_asked():
+    assert Classification().n_permutations == 0
+    assert Classification(n_permutations=3).n_permutations == 3
+    with pytest.raises(ValueError, match="n_permutations of the evaluation must be"):
+        Classification(n_permutations=-1)

@@ -77,9 +77,9 @@ def test_no_label_of_a_scored_sample_scales_voxels_in_the_inner_loop(data):
     again = GDMCV(energies=(0.4, 0.9), n_components=2, **joint).fit(model.bases_, y)
     assert again.cv_results_["mean_test_score"] == model.cv_results_["mean_test_score"]
     for basis in model.bases_:
-        basis._data = None  # as in a file without the samples
-    with pytest.raises(ValueError, match="Pass X to GDMCV"):
-        GDMCV(**reliable).fit(model.bases_, y)
+        basis._data = None  # as in a file without the samples: of one, of two, of all
+        with pytest.raises(ValueError, match="Pass X to GDMCV"):
+            GDMCV(**reliable).fit(model.bases_, y)
 
 
 def test_runs_are_the_blocks_of_the_inner_loop_too(data):

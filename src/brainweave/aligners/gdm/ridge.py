@@ -52,7 +52,7 @@ def solve_shrinkage(
     """
     chosen = _choose(joint, graph, k) if route == "auto" else route
     mu, targets = ROUTES[chosen](joint, graph, k + 1)
-    scale, used = _count_gaining(mu, k)
+    scale, used = _count_gaining(mu, k, graph)
     found = joint.regress([target[:, :used] for target in targets])
     template = np.concatenate(found.features) / mu[:used]
     return Solution(
@@ -60,10 +60,15 @@ def solve_shrinkage(
     )
 
 
-def _count_gaining(mu: Matrix, k: int) -> tuple[float, int]:
+def _count_gaining(mu: Matrix, k: int, graph: Graph) -> tuple[float, int]:
     """Return the size of eigenvalues, and how many of the first k gain from edges."""
+    weights = [float(np.abs(t.affinity).max(initial=0.0)) for t in graph.groups]
+    if graph.matrix is not None:
+        weights.append(float(abs(graph.matrix).max()))
     scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
-    used = min(k, int((mu > 1e-12 * scale).sum()))
+    # where all samples are linked alike, all of it is rounding
+    least = max(1e-12 * scale, 1e-20 * max(weights, default=0.0))
+    used = min(k, int((mu > least).sum()))
     if not used:
         raise InputError(
             "No component gains from the edges of the graph: all its weights are "
@@ -80,6 +85,7 @@ class LeadingGroups:
     """
 
     def __init__(self, joint: JointRidge, graph: Graph) -> None:
+        self.graph = graph
         self.U, self.signs = columns_of(graph)
         size = self.signs.size
         if size > 2 * N_DIRECTIONS and (self.signs > 0).all():
@@ -91,7 +97,7 @@ class LeadingGroups:
     def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
         """Return the leading eigenvalues, the targets, and these as mixtures of U."""
         mu, mixed = _closed_form(joint, self.U, self.signs, k)
-        used = _count_gaining(mu, k)[1]
+        used = _count_gaining(mu, k, self.graph)[1]
         mixed = mixed[:, :used]
         return mu[:used], [u @ mixed for u in self.U], mixed
 
