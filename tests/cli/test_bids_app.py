@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nibabel as nib
 import pytest
 import typer
 from numpy.testing import assert_allclose
@@ -105,6 +106,13 @@ def test_the_derivative_describes_itself(bids, derivative):
     assert "n/a" not in labels
     settings = basis["Preprocessing"]["settings"]
     assert settings["hrf_delay"] == 5
+    mask = json.loads(Path(f"{stem}brainweave_mask.json").read_text())
+    place = mask["SpatialReference"].removeprefix("bids:source:")
+    image = nib.load(bids / place)
+    inside = nib.load(f"{stem}brainweave_mask.nii.gz")
+    assert inside.get_fdata().sum() == bw.load_bids(bids, task="objects")[1].n_voxels
+    assert_allclose(inside.affine, image.affine)
+    assert inside.shape == image.shape[:3]
     assert len(table) - 1 == basis["NumberOfSamples"]
     page = (derivative / MODEL).with_suffix(".html").read_text(encoding="utf-8")
     # the picture is of samples that did not align: others look good in noise too
@@ -533,7 +541,6 @@ def test_files_that_come_or_go_make_the_basis_again(app):
 
 
 def test_a_mask_and_what_is_no_default_are_written_down(app, tmp_path):
-    import nibabel as nib
     import numpy as np
 
     image = nib.load(next((app.data / "sub-01").rglob("*_bold.nii.gz")))
