@@ -108,7 +108,8 @@ for name, values in {
 # --------------------
 # C categories determine at most C - 1 components. ``n_components="auto"``, the default
 # of ``GDM()``, keeps components in their order as long as p < .3 on held-out samples:
-# a lost component costs more than a surplus one. We plot the fit of each component to the graph; larger is better:
+# a lost component costs more than a surplus one. We plot the fit of each component to
+# the graph; larger is better:
 gdm = GDM("auto").fit(aligning)
 print("kept", gdm.n_components_, "of at most", len(studies[0].categories) - 1)
 summary = gdm.component_summary()

@@ -1,7 +1,7 @@
 """Write the Boutiques descriptor of the BIDS App from the options of the command.
 
-``python tools/boutiques.py`` writes ``recipe/boutiques.json``. The tests compare the file
-with the options, validate it, and run command lines that Boutiques makes from it.
+``python tools/boutiques.py`` writes ``recipe/boutiques.json``. The tests compare the
+file with the options, validate it, and run command lines that Boutiques makes from it.
 """
 
 import json

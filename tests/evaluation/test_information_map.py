@@ -66,7 +66,10 @@ def false_and_true(found, study, p="p_fdr"):
     """
     inside = [REGION[s.space.mask] for s in study]
     touches = [
-        any(own[columns[k]].any() for own, columns in zip(inside, found.columns))
+        any(
+            own[columns[k]].any()
+            for own, columns in zip(inside, found.columns, strict=True)
+        )
         for k in np.flatnonzero(found.to_frame()[p] < 0.05)
     ]
     return touches.count(False), touches.count(True)

@@ -30,9 +30,9 @@ from brainweave.study.study import Study, Subject
 BIDS_VERSION = "1.10.0"
 CODE = "https://github.com/brainweave/brainweave"
 BASIS_ENDING = "_desc-brainweave_basis.safetensors"
-# files whose names BIDS 1.10 does not define; the validator passes over them. It refuses
-# *_components, *_mixing.tsv, *_decomposition.json, *_statmap and *_timeseries.tsv of
-# features alike (proposals that are not part of BIDS), and accepts *_mask
+# files whose names BIDS 1.10 does not define; the validator passes over them. It also
+# refuses *_components, *_mixing.tsv, *_decomposition.json and *_statmap, which are
+# proposals; it accepts *_mask
 IGNORED = (
     *("*.safetensors", "*_basis.json", "*_model.json", "*_timeseries.*"),
     *("*.toml", "*.html"),
