@@ -9,10 +9,10 @@ one BLAS thread, and memory is the largest resident size of the process.
 
 After ``make peers``, ``.venv-peers/bin/python benchmarks/searchlight.py --peers``
 compares with hyperalignment and fmralign: 6 subjects x 100 samples x 5,124 vertices of
-two spheres, with the same neighbourhoods of 25 mm or the same 108 parcels for all, each
-method in a process of its own, on one core. Another 100 samples are mapped; the agreement
-is their correlation with the mean of the other subjects, over the voxels of the template
-or of the first subject.
+two spheres, with the same neighbourhoods of 25 mm or 108 parcels for all, each
+method in a process of its own, on one core. Another 100 samples are mapped; the
+agreement is their correlation with the mean of the other subjects, over the voxels of
+the template or of the first subject.
 """
 
 import argparse
