@@ -6,19 +6,29 @@ installed, else two spheres of as many vertices and of the area of a hemisphere)
 neighbourhoods of 10 mm, 5 mm apart. ``--centers N`` fits N of them, evenly spaced, and
 tells what all would take; ``--quick`` is a small case. Times are of the processor, with
 one BLAS thread, and memory is the largest resident size of the process.
+
+After ``make peers``, ``.venv-peers/bin/python benchmarks/searchlight.py --peers``
+compares with hyperalignment and fmralign: 6 subjects x 100 samples x 5,124 vertices of
+two spheres, with the same neighbourhoods of 25 mm or 108 parcels for all, each
+method in a process of its own, on one core. Another 100 samples are mapped; the
+agreement is their correlation with the mean of the other subjects, over the voxels of
+the template or of the first subject.
 """
 
 import argparse
 import os
 import resource
+import subprocess
+import sys
 import time
 import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+import scipy.sparse
 
-from brainweave import GDM, DetSRM, Hyperalignment, Searchlight
+from brainweave import GDM, DetSRM, Hyperalignment, Parcelwise, Searchlight
 from brainweave._core.exceptions import BrainweaveError
 from brainweave.study.meshes import Mesh, named_mesh
 from brainweave.study.study import Study
@@ -70,13 +80,121 @@ def simulate(n_subjects, n_samples, space):
     return Study(people)
 
 
+# -- beside other packages -------------------------------------------------------------
+
+
+def hyperalignment(X, Z, light, steps, radius):
+    """Align by the functions of the package hyperalignment, along the same mesh."""
+    from hyperalignment.searchlight import searchlight_procrustes, searchlight_template
+    from scipy.sparse.csgraph import dijkstra
+
+    near = light.neighborhoods_
+    each = zip(light.center_voxels_, near, strict=True)
+    dists = [dijkstra(steps, indices=c, limit=1.1 * radius)[own] for c, own in each]
+    template = searchlight_template(np.stack(X), near, dists, radius)
+    maps = [searchlight_procrustes(x, template, near, dists, radius) for x in X]
+    return [z @ m for z, m in zip(Z, maps, strict=True)]
+
+
+def fmralign(X, Z, parcels):
+    """Align by Procrustes in every parcel, with a template, by the package fmralign."""
+    from fmralign import GroupAlignment
+    from fmralign.methods import Procrustes
+
+    def named(arrays):
+        return {f"sub-{i}": a for i, a in enumerate(arrays)}
+
+    model = GroupAlignment(Procrustes(), labels=parcels).fit(named(X), y="template")
+    return list(model.transform(named(Z)).values())
+
+
+def agreement(features):
+    """Correlate each subject with the mean of the others; mean over features."""
+    total, found = sum(features), []
+    for own in features:
+        u, v = ((w - w.mean(0)) / (w.std(0) + 1e-9) for w in (own, total - own))
+        found.append((u * v).mean(axis=0))
+    return float(np.mean(found))
+
+
+LIGHTS = {
+    "brainweave, Searchlight(Hyperalignment())": METHODS["hyperalignment"],
+    "brainweave, Searchlight(DetSRM(10))": METHODS["srm"],
+    'brainweave, Searchlight(GDM(graph="time"))': lambda: GDM(graph="time"),
+}
+PARCELS = {
+    "brainweave, Parcelwise(Hyperalignment())": METHODS["hyperalignment"],
+    'brainweave, Parcelwise(GDM(graph="time"))': lambda: GDM(graph="time"),
+}
+ROWS = (*LIGHTS, "hyperalignment, searchlight Procrustes", *PARCELS)
+ROWS = (*ROWS, "fmralign, Procrustes by parcels")
+
+
+def measure(row):
+    """Print the time, memory and agreement of one method."""
+    from scipy.spatial import cKDTree
+
+    from brainweave.study.meshes import distance_graph
+
+    n, radius, how = 2562, 25.0, {"n_jobs": 1, "keep_local": False}
+    mesh = sphere(n)
+    space = SurfaceSpace({"CortexLeft": n, "CortexRight": n})
+    whole = np.stack([s.samples for s in simulate(6, 200, space)]).astype(float)
+    whole -= whole.mean(axis=1, keepdims=True)
+    X, Z = list(whole[:, :100]), list(whole[:, 100:])
+    at = np.concatenate([mesh.coordinates, mesh.coordinates + np.array([1000, 0, 0])])
+    own = distance_graph(mesh)
+    steps = scipy.sparse.block_diag([own, own], format="csr")
+    patch = cKDTree(sphere(54).coordinates).query(mesh.coordinates)[1]
+    parcels = np.concatenate([patch, 54 + patch]) + 1
+    study = Study([Subject(str(i), x, space=space) for i, x in enumerate(X)])
+    # a cheap aligner, for the neighbourhoods that all use
+    meshes = {"left": mesh, "right": mesh}
+    plan = Searchlight(METHODS["srm"](), radius, spacing=radius / 2, mesh=meshes)
+    pieces = plan._find_pieces([len(at)] * 6, [space] * 6)
+    plan.neighborhoods_ = pieces.columns[0]
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if row in LIGHTS:
+            model = Searchlight(
+                LIGHTS[row](), radius, mesh=meshes, centers=plan.center_voxels_, **how
+            ).fit(study)
+            features = model.transform(Z)
+        elif row in PARCELS:
+            model = Parcelwise(PARCELS[row](), parcels, n_jobs=1).fit(study)
+            first = model.maps_[0]  # in whose voxels features are compared
+            features = [first.inverse_transform(f) for f in model.transform(Z)]
+        elif row.startswith("hyperalignment"):
+            features = hyperalignment(X, Z, plan, steps, radius)
+        else:
+            features = fmralign(X, Z, parcels)
+    spent = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    size = f"{len(plan.neighborhoods_)} neighbourhoods"
+    where = size if "earchlight" in row else "108 parcels"
+    print(f"| {row} | {where} | {spent:.0f} | {peak:.0f} | {agreement(features):.2f} |")
+
+
+def compare():
+    """Print the table, each method in a process of its own."""
+    print("| package, method | pieces | seconds | memory (MB) | agreement |")
+    print("|---|---|---|---|---|", flush=True)
+    for row in ROWS:
+        subprocess.run([sys.executable, __file__, "--row", row], check=False)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--centers", type=int, default=0)
     parser.add_argument("--n-jobs", type=int, default=2)
     parser.add_argument("--method", choices=METHODS, default="hyperalignment")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--row", choices=ROWS)
     options = parser.parse_args()
+    if options.peers or options.row:
+        return measure(options.row) if options.row else compare()
     quick = options.quick
     n, n_subjects, n_samples = (642, 5, 60) if quick else (32492, 20, 300)
     radius = 30 if quick else 10

@@ -772,6 +772,10 @@ def test_the_check_of_pieces_is_drawn_and_listed(tmp_path, rng):
     part = text[text.index("Where alignment works") :]
     assert "data:image/png" in part[: part.index("<table")]
     assert [n for n in ("agreement", "p_max", "p_fdr") if n not in part] == []
+    part = part[part.index("Shared features") :]
+    table = part[part.index("<table") : part.index("</table")]
+    assert table.count("<tr") == 1 + 2 * 2  # features of parcels
+    assert "parcel" in table
     # without a brain space the table stands alone
     bare = Study([s._replace(space=None) for s in people])
     write_report(page, study=bare, model=Parcelwise(local, parcels).fit(bare))

@@ -345,6 +345,33 @@ def test_pieces_are_checked_one_by_one(kind, tmp_path):
     known = bw.alignment_check(bw.load(path))
     assert known.verdict == check.verdict
     assert_allclose(known.pieces, table)
+    rows = model.component_summary()
+    assert rows.index.tolist() == np.repeat(table.index, 2).tolist()
+    assert rows["component"].tolist() == [0, 1] * 8
+    assert_array_equal(rows["informative"], rows["p"] < 0.05)
+    # each piece as it is checked alone
+    own = inner.fit([x[:, 50:60] for x in X])
+    alone = bw.alignment_check(own, [x[:, 50:60] for x in X])
+    assert_allclose(rows["p"].iloc[10:12], alone.p)
+    assert_allclose(rows["agreement_cv"].iloc[10:12], alone.agreement_cv)
+    assert_allclose(known.components.astype(float), rows.astype(float))
+
+
+def test_components_of_pieces_are_those_of_a_gdm_in_each():
+    rng = np.random.default_rng(0)
+    y = [["a", "b", "c"] * 8] * 3
+    X = [rng.normal(size=(24, 20)) + rng.normal(size=(3, 20))[[0, 1, 2] * 8] for _ in y]
+    inner = bw.GDM(2, shrinkage=0.5, place=None)
+    model = bw.Parcelwise(inner, np.repeat([1, 2], 10)).fit(X, y)
+    with pytest.raises(bw.InputError, match=r"Call alignment_check\(model, study\)"):
+        model.component_summary()
+    found = model.component_summary(check=bw.alignment_check(model, X, y)).loc[2]
+    alone = bw.GDM(2, shrinkage=0.5).fit([x[:, 10:] for x in X], y)
+    known = alone.component_summary()
+    assert found["component"].tolist() == [0, 1]
+    same = ["graph_fit", "agreement", "agreement_cv", "p"]
+    assert_allclose(found[same], known[same])
+    assert_allclose(found["variance"], known.filter(like="variance_").mean(axis=1))
 
 
 @pytest.mark.parametrize(("n", "most"), few_or_many((4, 1), (20, 3)))

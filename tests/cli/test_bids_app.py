@@ -1,21 +1,27 @@
 """The BIDS App: levels, exit codes, and output that the official validator accepts."""
 
+import importlib.util
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import nibabel as nib
 import pytest
+import typer
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.cli.app import app as commands
 from brainweave.cli.bids_app import filter_options
 from brainweave.cli.console import UsageError
 from brainweave.cli.console import run as run_in_process
 from brainweave.study import SimulationSettings
 
+ROOT = Path(__file__).parents[2]
 METHOD = (
     *("--method", "paper-gdm", "--n-components", "2", "--param", "energy=0.7"),
     *("--task", "objects"),
@@ -100,10 +106,24 @@ def test_the_derivative_describes_itself(bids, derivative):
     assert "n/a" not in labels
     settings = basis["Preprocessing"]["settings"]
     assert settings["hrf_delay"] == 5
+    mask = json.loads(Path(f"{stem}brainweave_mask.json").read_text())
+    place = mask["SpatialReference"].removeprefix("bids:source:")
+    image = nib.load(bids / place)
+    inside = nib.load(f"{stem}brainweave_mask.nii.gz")
+    assert inside.get_fdata().sum() == bw.load_bids(bids, task="objects")[1].n_voxels
+    assert_allclose(inside.affine, image.affine)
+    assert inside.shape == image.shape[:3]
     assert len(table) - 1 == basis["NumberOfSamples"]
     page = (derivative / MODEL).with_suffix(".html").read_text(encoding="utf-8")
     # the picture is of samples that did not align: others look good in noise too
     assert "All samples are held-out" in page
+
+
+def load_file(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def validator_errors(folder):
@@ -139,6 +159,34 @@ def test_without_a_level_participants_come_first_and_then_the_group(tmp_path, ca
     told = (out / "descriptions.tsv").read_text().splitlines()
     assert [line.split("\t")[0] for line in told[1:]] == ["desc-brainweave", "desc-gdm"]
     assert validator_errors(out) == []
+
+
+def test_the_boutiques_descriptor_makes_command_lines_that_are_understood(tmp_path):
+    boutiques = pytest.importorskip("boutiques", reason="boutiques is not installed")
+    tool = load_file(ROOT / "tools/boutiques.py")
+    text = (ROOT / "recipe/boutiques.json").read_text(encoding="utf-8")
+    # python tools/boutiques.py writes it again
+    assert json.loads(text) == tool.descriptor()
+    boutiques.validate(str(ROOT / "recipe/boutiques.json"))
+    for name in ("data", "filter.json"):
+        (tmp_path / name).mkdir()
+    given = {
+        **{"bids_dir": str(tmp_path / "data"), "output_dir": "out"},
+        **{"analysis_level": "group", "participant_label": ["01", "02"]},
+        **{"session_label": ["a", "b"], "param": ["energy=0.7", "tol=1"]},
+        **{"smoothing_fwhm": 4, "n_jobs": 2, "no_report": True, "quiet": True},
+        **{"method": "srm", "bids_filter_file": str(tmp_path / "filter.json")},
+    }
+    said = boutiques.execute(
+        "simulate", str(ROOT / "recipe/boutiques.json"), "-i", json.dumps(given)
+    )
+    words = shlex.split(str(said.stdout).strip().splitlines()[-1])
+    assert words[:2] == ["brainweave", "run"]
+    command = typer.main.get_command(commands).commands["run"]
+    params = command.make_context("run", words[2:]).params
+    for name, value in given.items():
+        got = not params["report"] if name == "no_report" else params[name]
+        assert (str(got) if isinstance(got, Path) else got) == value, name
 
 
 def test_filter_files_choose_runs_as_those_of_fmriprep(tmp_path):
@@ -493,7 +541,6 @@ def test_files_that_come_or_go_make_the_basis_again(app):
 
 
 def test_a_mask_and_what_is_no_default_are_written_down(app, tmp_path):
-    import nibabel as nib
     import numpy as np
 
     image = nib.load(next((app.data / "sub-01").rglob("*_bold.nii.gz")))

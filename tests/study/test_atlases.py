@@ -122,6 +122,7 @@ def test_parcels_have_the_names_of_the_atlas(rng):
 @pytest.mark.parametrize(
     ("space", "atlas", "text"),
     [
+        (volume(), "glasser", "Neither nilearn nor templateflow has the atlas"),
         (volume(), "juelich-3", "neither a file nor an atlas that is known by name"),
         (volume(), dlabel(brain_models(), np.tile(CODES, 2)), "the data are volumes"),
         (

@@ -257,6 +257,7 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
     from brainweave import save
     from brainweave.basis.basis import SubjectBasis
+    from brainweave.study.formats.bids_derivative import first_image
     from brainweave.study.subject import Subject, fingerprint
 
     if _is_finished(id, target, job):
@@ -280,6 +281,8 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     save(basis, target, subject=subject, provenance=made)
+    image = first_image(job.dataset, id, job.data)
+    job.derivative.write_mask(target, lazy.space, image)
     about = {
         "Description": "Kernel coordinates of the samples of one subject",
         "Sources": [f"bids:source:sub-{id}"],

@@ -29,7 +29,7 @@ class Command(TyperCommand):
     """A command that runs with a console, warnings of one line, and a cluster."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options; BIDS Apps take several values after --participant-label."""
+        """Read the options; BIDS Apps take several values after a label option."""
         return super().parse_args(
             ctx, spread_labels(args) if self.name == "run" else args
         )
@@ -56,8 +56,11 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
 
+LABEL_OPTIONS = {"--participant-label", "--session-label"}
+
+
 def spread_labels(arguments: list[str]) -> list[str]:
-    """Repeat --participant-label before each of its values, once the level is given.
+    """Repeat a label option before each of its values, once the level is given.
 
     Examples
     --------
@@ -68,7 +71,7 @@ def spread_labels(arguments: list[str]) -> list[str]:
     label = ""
     for argument in arguments:
         if argument.startswith("-"):
-            is_label = argument.replace("_", "-") == "--participant-label"
+            is_label = argument.replace("_", "-") in LABEL_OPTIONS
             label = argument if is_label and {"participant", "group"} & set(out) else ""
         elif label and out[-1] != label:
             out.append(label)

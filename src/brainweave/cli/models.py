@@ -238,7 +238,7 @@ def summarize_model(model: Any) -> str:
     who = f"{type(model).__name__} of {model.n_subjects_} subjects"
     text, check = f"{who}, {model.n_components_} shared features", stored_check(model)
     # a model of another method that comes from a file never knows
-    known = check.available or hasattr(model, "component_summary")
+    known = check.available or hasattr(model, "graph_")
     return f"{text}. {check.verdict}" if known else text
 
 

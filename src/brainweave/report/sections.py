@@ -254,7 +254,7 @@ def model_section(inputs: Inputs) -> Section | None:
         with suppress(InputError):
             elements.append(_components(inputs))
     if inputs.check is not None and inputs.check.pieces is not None:
-        elements.append(_pieces(inputs.model, inputs.check))
+        elements.insert(0, _pieces(inputs.model, inputs.check))
     return Section.make("model", elements)
 
 
@@ -275,17 +275,23 @@ def _pieces(model: Any, check: Any) -> Element:
 
 def _components(inputs: Inputs) -> Element:
     summary = inputs.model.component_summary(check=inputs.check)
-    variance = summary.filter(like="variance_").to_numpy()
     columns: dict[str, Any] = {"feature": range(len(summary))}
-    columns["fit to the graph"] = summary["graph_fit"]
+    if "component" in summary:  # of pieces
+        summary = summary.sort_values("p", kind="stable")
+        columns = {summary.index.name: summary.index, "feature": summary["component"]}
+    if "graph_fit" in summary:
+        columns["fit to the graph"] = summary["graph_fit"]
     if "p" in summary and np.isfinite(summary["p"]).any():  # could be checked
         columns["p < .05"] = [bool(p < SIGNIFICANT) for p in summary["p"]]
         columns["p"] = summary["p"]
         columns["agreement, held out"] = summary["agreement_cv"].round(2)
-    columns["agreement, in sample"] = summary["agreement"].round(2)
-    columns["variance, mean"] = [percent(v.mean()) for v in variance]
-    table = Table(list(columns), list(zip(*columns.values(), strict=True)))
-    return Element.make("components", table=table)
+    if "agreement" in summary:
+        columns["agreement, in sample"] = summary["agreement"].round(2)
+        shares = summary.filter(like="variance").mean(axis=1)
+        columns["variance, mean"] = [percent(v) for v in shares]
+    data = Table(list(columns), list(zip(*columns.values(), strict=True)))
+    shown, cut = data.first(MOST_PLACES)
+    return Element.make("components", {"shown": cut}, table=shown, data=data)
 
 
 def details_section(inputs: Inputs) -> Section | None:

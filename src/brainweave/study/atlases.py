@@ -41,6 +41,12 @@ def open_atlas(given: Any) -> tuple[Any, dict[int, str]]:
 def _named_atlas(name: str) -> Any:
     """Return an atlas that nilearn has in its cache, or fetches."""
     kind, _, number = name.lower().partition("-")
+    if kind == "glasser":
+        raise StudyError(
+            f"Neither nilearn nor templateflow has the atlas {name!r}. Download "
+            "HCP-MMP1.0 from balsa.wustl.edu, or as annotations of fsaverage from "
+            "figshare.com, and pass the file."
+        )
     if kind != "schaefer" or not number.isdigit():
         raise StudyError(
             f"{name!r} is neither a file nor an atlas that is known by name: "

@@ -67,6 +67,8 @@ class AlignmentCheck(Stored):
         Of a piecewise aligner, a row per piece: ``agreement``, ``p``, ``n_features``,
         and p corrected by the largest statistic (``p_max``) and the false discovery
         rate (``p_fdr``).
+    components : DataFrame or None
+        Of a piecewise aligner, a row per component of each piece.
     features : list of ndarray of shape (n_samples_i, n_components), or None
         Shared features of every sample by a model fitted without it; for pictures.
     """
@@ -79,6 +81,7 @@ class AlignmentCheck(Stored):
         "n_together": int,
         "n_permutations": int,
         "pieces?": object,
+        "components?": object,
     }
 
     reason: str = ""
@@ -87,6 +90,7 @@ class AlignmentCheck(Stored):
     n_together: int = 1
     n_permutations: int = 0
     pieces: Any = field(default=None, repr=False, compare=False)
+    components: Any = field(default=None, repr=False, compare=False)
     features: list[Matrix] | None = field(default=None, repr=False, compare=False)
     _statistic: float = field(default=0.0, repr=False, compare=False)
     _null: Matrix | None = field(default=None, repr=False, compare=False)
@@ -367,11 +371,14 @@ def _check_pieces(
     }
     names = [name for name, check in checks.items() if check.available]
     table = pd.DataFrame(columns, index=pd.Index(names, name=aligner._piece))
+    of_pieces = [check.components for check in listed]
+    components = pd.concat(of_pieces, keys=names, names=[aligner._piece]).droplevel(1)
     return AlignmentCheck(
         agreement_cv=table["agreement"].to_numpy(),
         p=table["p_max"].to_numpy(),
         n_permutations=draws[0],
         pieces=table,
+        components=components,
     )
 
 
@@ -383,7 +390,22 @@ def check_local(
     local = fit_piece(aligner, X, places, y, runs)
     known = None if hasattr(local, "graph_") else y
     how: Any = dict(zip(("n_permutations", "random_state"), draws, strict=True))
-    return replace(alignment_check(local, y=known, **how), features=None)
+    check = alignment_check(local, y=known, **how)
+    return replace(check, features=None, components=_components_of(local, check))
+
+
+def _components_of(model: Any, check: AlignmentCheck) -> Any:
+    """Describe the components of one piece; of variances the mean over subjects."""
+    import pandas as pd
+
+    if not hasattr(model, "component_summary"):
+        names = {"agreement_cv": check.agreement_cv, "p": check.p}
+        table = pd.DataFrame({"informative": check.holds, **names})
+    else:
+        table = component_table(model, check)
+        shares = table.filter(like="variance_")
+        table = table.drop(columns=shares.columns).assign(variance=shares.mean(axis=1))
+    return table.rename_axis("component").reset_index()
 
 
 def graph_fit(model: Any) -> Matrix:

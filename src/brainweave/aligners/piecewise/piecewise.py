@@ -409,6 +409,31 @@ class PiecewiseAligner(BaseAligner):
             count[where[name]] += 1
         return own.space.to_image((total / np.maximum(count, 1)).astype(np.float32))
 
+    def component_summary(self, *, check: Any = None) -> Any:
+        """Describe the shared features of each piece: a pandas table.
+
+        Parameters
+        ----------
+        check : AlignmentCheck, optional
+            What :func:`brainweave.alignment_check` found for this model and its
+            samples; by default its last result.
+
+        Returns
+        -------
+        DataFrame
+            A row per component, indexed by piece. Columns: ``component``, from 0 in
+            each piece, and those of :meth:`GDM.component_summary`, with the mean of
+            the subjects as ``variance``; other aligners have ``informative``,
+            ``agreement_cv`` and ``p``, which is not corrected for the number of pieces.
+        """
+        check = check or vars(self).get("_check")
+        if getattr(check, "components", None) is None:
+            raise InputError(
+                f"The components of this {self._owner} have not been checked. Call "
+                "alignment_check(model, study) with the aligning samples first."
+            )
+        return check.components
+
     @abstractmethod
     def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
         """Return a map, which knows its space, and its voxels of each piece."""

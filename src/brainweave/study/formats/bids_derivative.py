@@ -1,6 +1,7 @@
 """The BIDS derivative of an alignment: names, tables, masks and sidecars."""
 
 import csv
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.io import write_text
+from brainweave._core.io import atomic_path, write_text
 from brainweave._core.version import __version__
 from brainweave.persistence.codec import plain
 from brainweave.study.formats.bids import (
@@ -22,13 +24,15 @@ from brainweave.study.formats.bids import (
     inherited_files,
     missing_runs,
 )
+from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study, Subject
 
 BIDS_VERSION = "1.10.0"
 CODE = "https://github.com/brainweave/brainweave"
 BASIS_ENDING = "_desc-brainweave_basis.safetensors"
-# files whose names BIDS does not define yet (nor has it any for components, mixing and
-# decompositions of several subjects); the validator passes over them
+# files whose names BIDS 1.10 does not define; the validator passes over them. It also
+# refuses *_components, *_mixing.tsv, *_decomposition.json and *_statmap, which are
+# proposals; it accepts *_mask
 IGNORED = (
     *("*.safetensors", "*_basis.json", "*_model.json", "*_timeseries.*"),
     *("*.toml", "*.html"),
@@ -72,7 +76,8 @@ class Derivative:
             f"# Functional alignment of {name}\n\n"
             f"Made by brainweave {__version__}. Files `*_basis.safetensors` hold the "
             "kernel coordinates of one subject, `*_model.safetensors` the maps of all "
-            "subjects into the shared space, `*_timeseries.tsv` the shared features. "
+            "subjects into the shared space, `*_timeseries.tsv` the shared features, "
+            "`*_mask.nii.gz` the voxels that were read. "
             "Read them with `brainweave info FILE` or `brainweave.load(FILE)`.\n"
         )
         self.describe("brainweave", "Kernel coordinates of one subject by brainweave")
@@ -101,6 +106,26 @@ class Derivative:
     def basis_path(self, id: str, entities: str) -> Path:
         """Return the path of a subject's basis; entities are such as _task-faces."""
         return self._subject_path(id, f"{entities}{BASIS_ENDING}")
+
+    def write_mask(self, basis: Path, space: Any, source: Path) -> None:
+        """Write which voxels of a volume a basis is of, beside it."""
+        if not isinstance(space, VolumeSpace):
+            return
+        path = Path(str(basis).replace("_basis.safetensors", "_mask.nii.gz"))
+        image = nib.Nifti1Image(space.mask.astype(np.uint8), space.affine)
+        image.header.set_xyzt_units("mm")
+        with atomic_path(path) as part:
+            part.write_bytes(gzip.compress(image.to_bytes(), mtime=0))
+        root, full = self.source.resolve(), source.resolve()
+        inside = full.is_relative_to(root)
+        where = f"bids:source:{full.relative_to(root).as_posix()}"
+        content = {
+            "Description": "Voxels that were read",
+            "Type": "Brain",
+            "Sources": [where if inside else full.as_uri()],
+            "SpatialReference": where if inside else full.as_uri(),
+        }
+        self.write_sidecar(path.with_suffix(""), content)
 
     def find_bases(
         self, subjects: Iterable[str] = (), **entities: str | None
@@ -223,6 +248,11 @@ def entities_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> str:
         run = _runs_of(dataset, id, options)[0]
         known = {key: run.value(key) for key in known}
     return name_entities(**known)
+
+
+def first_image(dataset: Dataset, id: str, options: Mapping[str, Any]) -> Path:
+    """Return the path of a subject's first image."""
+    return _runs_of(dataset, id, options)[0].path
 
 
 def _runs_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> list[BidsRun]:
