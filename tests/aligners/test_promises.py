@@ -43,6 +43,66 @@ def test_with_more_samples_than_voxels_it_is_the_rotation_of_voxels(k):
     assert_allclose(new, Z[1] @ U @ V @ turn, atol=1e-6)
 
 
+STRENGTHS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+
+
+def agreements(X, k, columns, halves):
+    """Fit one half, correlate features of the other with the mean of the others."""
+    Z = [(x - x.mean(0)) / x.std(0) for x in X]
+    found = []
+    for rows, others in (halves, halves[::-1]):
+        model = bw.ProMises(concentration=k, max_iter=10, tol=0, standardize=False)
+        model.fit([z[rows] for z in Z])
+        features = [f[:, :columns] for f in model.transform([z[others] for z in Z])]
+        features = [(f - f.mean(0)).ravel() for f in features]
+        for i, own in enumerate(features):
+            rest = np.mean(features[:i] + features[i + 1 :], axis=0)
+            found.append(np.corrcoef(own, rest)[0, 1])
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["registered", "shuffled", "near"])
+def test_the_concentration_is_the_best_for_samples_that_are_left_out(kind, seed):
+    X = study(n=60, v=20, noise=1.0, seed=seed)
+    rng = np.random.default_rng(seed)
+    if kind == "shuffled":
+        X = [x[:, rng.permutation(20)] for x in X]
+    if kind == "near":
+        turns = [
+            scipy.linalg.expm(0.15 * (A - A.T)) for A in rng.normal(size=(4, 20, 20))
+        ]
+        X = [x @ Q for x, Q in zip(X, turns, strict=True)]
+    halves = (np.arange(30), np.arange(30, 60))
+    expected = [agreements(X, k, 5, halves) for k in STRENGTHS]
+    chosen = bw.ProMises(5).fit(X).concentration_
+    at = STRENGTHS.index(chosen)
+    # it climbs from every third: best of its neighbours and of these
+    nearby = {1, 4, 7, max(at - 1, 0), at, min(at + 1, 9)}
+    assert expected[at] == max(expected[i] for i in nearby)
+    if kind == "registered":
+        assert chosen >= 10
+    if kind == "shuffled":
+        assert chosen <= 0.1
+
+
+def test_known_runs_are_the_halves_and_a_model_keeps_what_it_chose():
+    X = [np.vstack([x[::2], x[1::2]]) for x in study(n=40)]
+    order = np.argsort(np.arange(40) % 2, kind="stable")
+    runs = np.arange(40) % 2
+    mixed = [x[np.argsort(order)] for x in X]
+    subjects = [bw.Subject(str(i), x, runs=runs) for i, x in enumerate(mixed)]
+    by_runs = bw.ProMises(4).fit(bw.Study(subjects))
+    assert by_runs.concentration_ == bw.ProMises(4).fit(X).concentration_
+    assert by_runs.concentration_ != bw.ProMises(4).fit(mixed).concentration_
+    given = bw.ProMises(4, concentration=by_runs.concentration_).fit(mixed)
+    for a, b in zip(given.transform(mixed), by_runs.transform(mixed), strict=True):
+        assert_allclose(a, b, atol=1e-10)
+    assert bw.ProMises(1).fit([x[:3] for x in X]).concentration_ == 1
+    with pytest.raises(ValueError, match="concentration of ProMises must be"):
+        bw.ProMises(concentration="strong").fit(X)
+
+
 def test_no_turn_raises_the_objective_and_the_optimum_is_generalised_procrustes():
     X = study(v=60)
     for k in (0.0, 1.0):

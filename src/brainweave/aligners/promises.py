@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.validation import check_number
+from brainweave._core.labels import encode_labels
+from brainweave._core.validation import check_number, check_option
 from brainweave._core.workers import subject_threads
+from brainweave.aligners.gdm.strength import MOST_SUBJECTS, evenly_spaced, search_grid
 from brainweave.aligners.timelocked import (
     InPlaces,
     Iterative,
@@ -17,6 +19,9 @@ from brainweave.aligners.timelocked import (
 )
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
+
+GRID = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+TURNS = 10  # of the fits that are compared
 
 
 @dataclass(eq=False, repr=False)
@@ -45,9 +50,12 @@ class ProMises(Iterative, InPlaces):
         As in :class:`DetSRM`.
     energy, standardize, n_jobs : various
         As in :class:`DetSRM`.
-    concentration : float >= 0, default=1
+    concentration : float >= 0 or "auto", default="auto"
         How much places count: :math:`k_i` in units of the mean eigenvalue of the
-        subject's Gram matrix.
+        subject's Gram matrix. "auto": the best of 10, from 0 to 1000. Each is used to
+        fit half of the aligning samples (of the runs, if they are known) with 10
+        iterations; the features of the other half are correlated with the mean of the
+        other subjects. With fewer than 4 samples it is 1.
 
     Attributes
     ----------
@@ -62,6 +70,8 @@ class ProMises(Iterative, InPlaces):
         Its leading dimensions.
     place_ : Correspondence
         In what the voxels of subjects correspond: equal voxels, or a common space.
+    concentration_ : float
+        The concentration that was used.
     objective_history_, n_iter_, converged_
         As in :class:`DetSRM`.
 
@@ -93,13 +103,14 @@ class ProMises(Iterative, InPlaces):
 
     n_components: int | None = None  # type: ignore[assignment]
     _: KW_ONLY
-    concentration: float = 1.0
+    concentration: float | str = "auto"
     max_iter: int = 100
     tol: float = 1e-4
     energy: Any = 1.0
 
     _isometric = True
     _stored: ClassVar[dict[str, Any]] = {
+        "concentration_": float,
         "template_": "n dimensions",
         "frame_": "places dimensions",
     }
@@ -110,6 +121,7 @@ class ProMises(Iterative, InPlaces):
         rank = int((sizes > 1e-10 * sizes[0]).sum())
         most = min(rank, max(b.n_kept for b in bases))
         k = self._components_up_to(most, "of the common space")
+        self.concentration_ = self._find_concentration(bases)
         self.frame_ = axes[:most].T
         coordinates = [b.coordinates for b in bases]
         identity = [self._identity(b, z) for b, z in zip(bases, samples, strict=True)]
@@ -137,10 +149,40 @@ class ProMises(Iterative, InPlaces):
         self.shared_response_ = self.template_[:, :k]
         return [R @ turn[:, :k] for R in rotations]
 
+    def _find_concentration(self, bases: list[SubjectBasis]) -> float:
+        name, k, owner = "concentration", self.concentration, self._owner
+        if not isinstance(k, str):
+            return check_number(name, k, "[0, inf)", owner=owner)
+        check_option(name, k, ("auto",), owner=owner)
+        n = bases[0].n_samples
+        if n < 4:
+            return 1.0
+        runs = bases[0].runs
+        blocks = np.arange(n) if runs is None else encode_labels([runs])[0][0]
+        if not blocks.any():  # a single run
+            blocks = np.arange(n)
+        first = blocks < (blocks.max() + 1) // 2
+        few = [bases[i] for i in evenly_spaced(len(bases), MOST_SUBJECTS)]
+        folds = [_split(few, rows) for rows in (first, ~first)]
+
+        def agreements(places: list[int]) -> list[float]:
+            return [
+                float(np.mean([self._agreement(GRID[i], *fold) for fold in folds]))
+                for i in places
+            ]
+
+        return GRID[search_grid(agreements, len(GRID))]
+
+    def _agreement(self, k: float, bases: list[Any], others: list[Matrix]) -> float:
+        """Return how the features of other samples correlate between subjects."""
+        model = ProMises(concentration=k, max_iter=TURNS, tol=0, n_jobs=self.n_jobs)
+        maps = zip(others, model._solve(bases, None), strict=True)
+        found = np.array([(Z @ R[:, : self.n_components]).ravel() for Z, R in maps])
+        total = found.sum(axis=0)
+        return float(np.mean([np.corrcoef(own, total - own)[0, 1] for own in found]))
+
     def _weight(self, basis: SubjectBasis) -> float:
-        name, owner = "concentration", self._owner
-        k = check_number(name, self.concentration, "[0, inf)", owner=owner)
-        return k * basis.power / basis.n_samples
+        return self.concentration_ * basis.power / basis.n_samples
 
     def _identity(self, basis: SubjectBasis, samples: Matrix) -> Matrix:
         """Return places, one to one, in the coordinates of a subject and the frame."""
@@ -158,3 +200,16 @@ class ProMises(Iterative, InPlaces):
 def _most_probable(coordinates: Matrix, prior: Matrix, target: Matrix) -> Matrix:
     """Return the rotation onto a target that is most probable under the prior."""
     return polar(coordinates.T @ target + prior)
+
+
+def _split(bases: list[SubjectBasis], rows: Any) -> tuple[list[Any], list[Matrix]]:
+    """Return bases of some samples, and the coordinates of the others in these."""
+    parts, others = [], []
+    for basis in bases:
+        samples = basis.in_places(None)
+        part = SubjectBasis(samples[rows], energy=basis.energy, standardize=False)
+        part.space = basis.space
+        Z = part.project(samples[~rows])
+        parts.append(part)
+        others.append(Z - Z.mean(axis=0))
+    return parts, others
