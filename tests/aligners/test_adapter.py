@@ -1,5 +1,7 @@
 """Adapters where no other package is needed, or none is there."""
 
+from importlib.metadata import PackageNotFoundError
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -44,6 +46,23 @@ def test_a_package_that_is_not_there_is_one_sentence(monkeypatch):
         bw.Adapter("unheard-of:method").fit(study())
     with pytest.raises(InputError, match=r"one of 'scipy:proc.* got 'scipy:magic'"):
         bw.Adapter("scipy:magic").fit(study())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_package_that_is_missing_is_named_with_a_remedy(name, monkeypatch):
+    def missing(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("brainweave.aligners.adapters.adapter.version", missing)
+    where = np.random.default_rng(1).normal(size=(10, 3))
+    method = METHODS[name]
+    with pytest.raises(InputError) as error:
+        bw.Adapter(name, positions=where if method.geometry else None).fit(study())
+    how = method.install if method.package == "nltools" else "pip install"
+    assert str(error.value).startswith(
+        f"{name} needs the package {method.package}: {how} {method.package} ("
+    )
+    assert ("--no-deps" in str(error.value)) == (method.package == "nltools")
 
 
 def test_what_a_method_needs_is_said_before_it_runs():

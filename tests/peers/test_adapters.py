@@ -62,15 +62,30 @@ def rotated_directly(X, Z, new):
     return found, new @ procrustes(new, common)
 
 
-def searchlights_directly(X, Z, new):
-    from hyperalignment.searchlight import searchlight_procrustes, searchlight_template
+def searchlights_directly(name):
+    def directly(X, Z, new):
+        from hyperalignment import searchlight
 
-    distances = np.linalg.norm(POSITIONS[:, None] - POSITIONS, axis=2)
-    near = [np.flatnonzero(own < 20.0) for own in distances]
-    apart = [own[at] for own, at in zip(distances, near, strict=True)]
-    common = searchlight_template(np.array(X), near, apart, 20.0)
-    each = [searchlight_procrustes(x, common, near, apart, 20.0) for x in [*X, new]]
-    return [z @ T for z, T in zip([*Z], each[:-1], strict=True)], new @ each[-1]
+        distances = np.linalg.norm(POSITIONS[:, None] - POSITIONS, axis=2)
+        near = [np.flatnonzero(own < 20.0) for own in distances]
+        apart = [own[at] for own, at in zip(distances, near, strict=True)]
+        common = searchlight.searchlight_template(np.array(X), near, apart, 20.0)
+        find = getattr(searchlight, name)
+        each = [find(x, common, near, apart, 20.0) for x in [*X, new]]
+        return [z @ T for z, T in zip([*Z], each[:-1], strict=True)], new @ each[-1]
+
+    return directly
+
+
+def nltools_directly(X, Z, new):
+    from nltools.stats import align, procrustes
+
+    # it aligns what it returns: other samples follow by least squares
+    found = align(list(X), method="procrustes")
+    seen = [a.T for a in found["transformed"]]
+    maps = [np.linalg.lstsq(x, a)[0] for x, a in zip(X, seen, strict=True)]
+    joined = procrustes(found["common_model"], new)[1]
+    return [z @ W for z, W in zip(Z, maps, strict=True)], joined
 
 
 def fugw_directly(X, Z, new):
@@ -118,7 +133,9 @@ DIRECTLY = {
     "fmralign:ridge": fmralign_directly("RidgeAlignment"),
     "fugw:dense": fugw_directly,
     "hyperalignment:procrustes": rotated_directly,
-    "hyperalignment:searchlight": searchlights_directly,
+    "hyperalignment:searchlight": searchlights_directly("searchlight_procrustes"),
+    "hyperalignment:searchlight-ridge": searchlights_directly("searchlight_ridge"),
+    "nltools:procrustes": nltools_directly,
     "brainiak:srm": brainiak_directly("SRM"),
     "brainiak:detsrm": brainiak_directly("DetSRM"),
     "cca-zoo:gcca": views_directly("cca_zoo.linear", "GCCA"),

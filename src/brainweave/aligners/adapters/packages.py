@@ -45,6 +45,7 @@ class Method:
     equal_voxels: bool = False
     geometry: bool = False
     n_components: int | None = 10  # its default; None: the voxels are the features
+    install: str = "pip install"
 
 
 def linear_part(transform: Callable[[Matrix], Matrix], n_voxels: int) -> Matrix:
@@ -139,20 +140,42 @@ def _searchlights(wanted: Wanted) -> tuple[list[Any], list[Any], float]:
     return near, apart, radius
 
 
-def _light_template(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
-    from hyperalignment.searchlight import searchlight_template
+def _lights(name: str) -> tuple[Fit, Join]:
+    def fit(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
+        from hyperalignment.searchlight import searchlight_template
 
-    with redirect_stdout(StringIO()):
-        template = searchlight_template(np.array(X), *_searchlights(wanted))
-    return [_light_rotate(x, template, wanted) for x in X], template
+        with redirect_stdout(StringIO()):
+            template = searchlight_template(np.array(X), *_searchlights(wanted))
+        return [join(x, template, wanted) for x in X], template
+
+    def join(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
+        from hyperalignment import searchlight
+
+        params = {k: v for k, v in wanted.params.items() if k != "radius"}
+        lights = _searchlights(wanted)
+        return np.asarray(getattr(searchlight, name)(X, template, *lights, **params))
+
+    return fit, join
 
 
-def _light_rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
-    from hyperalignment.searchlight import searchlight_procrustes
+# -- nltools ---------------------------------------------------------------------------
 
-    params = {k: v for k, v in wanted.params.items() if k != "radius"}
-    found = searchlight_procrustes(X, template, *_searchlights(wanted), **params)
-    return np.asarray(found)
+
+def _nl_align(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
+    from nltools.stats import align
+
+    found = align(list(X), method="procrustes", **wanted.params)
+    each = zip(X, found["transformation_matrix"], found["scale"], strict=True)
+    # its transposed rotations are those of samples scaled to unit norm
+    weights = [R.T * (s / np.linalg.norm(x)) for x, R, s in each]
+    return weights, np.asarray(found["common_model"])
+
+
+def _nl_rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
+    from nltools.stats import procrustes
+
+    *_, R, scale = procrustes(template, X)
+    return np.asarray(R.T * (scale / np.linalg.norm(X)))
 
 
 # -- shared response models ------------------------------------------------------------
@@ -223,7 +246,15 @@ METHODS: dict[str, Method] = {
         "hyperalignment", _ha_template, _ha_rotate, **_equal
     ),
     "hyperalignment:searchlight": Method(
-        "hyperalignment", _light_template, _light_rotate, **_placed
+        "hyperalignment", *_lights("searchlight_procrustes"), **_placed
+    ),
+    "hyperalignment:searchlight-ridge": Method(
+        "hyperalignment", *_lights("searchlight_ridge"), **_placed
+    ),
+    "nltools:procrustes": Method(
+        *("nltools", _nl_align, _nl_rotate),
+        **_equal,
+        install="pip install seaborn pynv h5py; pip install --no-deps",
     ),
     "brainiak:srm": Method("brainiak", *_brainiak("SRM")),
     "brainiak:detsrm": Method("brainiak", *_brainiak("DetSRM")),
