@@ -131,14 +131,13 @@ def _categories(
             found = []
             # those that need the same rows of all get them by category, as in the paper
             same_rows = own_order and isinstance(aligner, TimeLocked)
-            options: Any = {"match": "truncate"} if same_rows else {}
+            match = "truncate" if same_rows else None
             for study in studies:
                 result = bw.between_subject_classification(
-                    *(aligner, study),
-                    halves="run",
+                    aligner,
+                    bw.split_study(study, halves="run", match=match),
                     protocol=protocol,
                     n_jobs=1,
-                    **options,
                 )
                 found.append(result.mean)
             return found
@@ -453,12 +452,23 @@ def _first(table: pd.DataFrame) -> str:
         if rank == 1:
             text += f"GDM is first of {len(found)}."
         else:
+            over, error = best["over_gdm"], best["over_gdm_se"]
             text += (
                 f"GDM is number {rank} of {len(found)}; {best['method']} is first, "
-                f"by {100 * best['over_gdm']:.1f} ± {100 * best['over_gdm_se']:.1f}."
+                f"by {100 * over:.1f} ± {100 * error:.1f}."
             )
+            text += " GDM is within a standard error." if over <= error else ""
+        other = found[~found["method"].str.contains("GDM")]
+        if rank > 1 and not other.empty and "GDM" in best["method"]:
+            text += f" {_beside(other.iloc[0])}"
         lines.append(text)
     return "\n".join(lines)
+
+
+def _beside(row: Any) -> str:
+    """Say how the best method that is no GDM compares with the default."""
+    over, error = 100 * row["over_gdm"], 100 * row["over_gdm_se"]
+    return f"Best of the others: {row['method']}, {over:+.1f} ± {error:.1f}."
 
 
 def _cost(table: pd.DataFrame) -> str:
@@ -479,76 +489,104 @@ def _cost(table: pd.DataFrame) -> str:
     return _markdown(["held-out", *(BEDS[b].title for b in beds)], rows)
 
 
+def _color(method: str) -> str:
+    """Return the colour of GDM, other methods of brainweave, or other packages."""
+    return "#d55e00" if method == GDM else "#56b4e9" if ":" in method else "#0072b2"
+
+
 def figures(table: pd.DataFrame, folder: Path, shades: Any = None) -> None:
     """Draw ranks, accuracy against time, and one panel per benchmark, twice."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
     from scipy.stats import studentized_range
 
     held = table[table["protocol"] == "held-out"].dropna(subset=["mean"])
+    wide = held.pivot(index="bed", columns="method", values="mean")
+    wide = wide.loc[:, wide.notna().all()]
+    ranks = wide.rank(axis=1, ascending=False).mean().sort_values()
+    n, m = wide.shape
+    q = float(studentized_range.ppf(0.95, m, np.inf)) / np.sqrt(2)
+    distance = q * np.sqrt(m * (m + 1) / (6 * n))
+    cost = held[held["method"].isin(wide.columns)].groupby("method")
+    cost = pd.DataFrame(
+        {"over": 100 * cost["over_gdm"].mean(), "seconds": cost["seconds"].sum()}
+    ).sort_values("over")
     for shade, (ink, paper) in (shades or SHADES).items():
         style = {"text.color": ink, "axes.edgecolor": ink, "axes.labelcolor": ink}
         style |= {"xtick.color": ink, "ytick.color": ink, "svg.hashsalt": "brainweave"}
-        style |= {"axes.facecolor": paper, "figure.facecolor": paper, "font.size": 8}
+        style |= {"axes.facecolor": paper, "figure.facecolor": paper, "font.size": 9}
+        style |= {"axes.spines.top": False, "axes.spines.right": False}
         with plt.rc_context(style):
-            wide = held.pivot(index="bed", columns="method", values="mean")
-            wide = wide.loc[:, wide.notna().all()]
-            ranks = wide.rank(axis=1, ascending=False).mean().sort_values()
-            n, m = wide.shape
-            q = float(studentized_range.ppf(0.95, m, np.inf)) / np.sqrt(2)
-            distance = q * np.sqrt(m * (m + 1) / (6 * n))
-            figure, axes = plt.subplots(figsize=(6, 0.22 * m + 1))
+            figure, axes = plt.subplots(figsize=(7, 0.25 * m + 1))
             axes.hlines(
-                range(m), ranks - distance / 2, ranks + distance / 2, color="#9ba3ac"
+                *(range(m), ranks - distance / 2, ranks + distance / 2),
+                *("#9ba3ac",),
+                linewidth=2,
             )
-            colors = ["#d55e00" if name == GDM else "#0072b2" for name in ranks.index]
-            axes.scatter(ranks, range(m), c=colors, zorder=3)
+            colors = [*map(_color, ranks.index)]
+            axes.scatter(ranks, range(m), c=colors, s=45, zorder=3)
             axes.set_yticks(range(m), ranks.index)
+            axes.set_xlim(0.5, m + 0.5)
             axes.invert_yaxis()
             axes.set_xlabel(
                 f"mean rank over {n} benchmarks; bars that do not overlap differ (5 %)"
             )
             _save(figure, folder / f"leaderboard_ranks_{shade}.svg")
 
-            mean = held.groupby("method")[["over_gdm", "seconds"]].agg(
-                {"over_gdm": "mean", "seconds": "sum"}
-            )
-            mean = mean.loc[[name for name in mean.index if name in wide]]
-            figure, axes = plt.subplots(figsize=(6, 4))
-            axes.scatter(mean["seconds"], 100 * mean["over_gdm"], color="#0072b2")
-            for name, (over, seconds) in mean.iterrows():
+            figure, axes = plt.subplots(figsize=(7, 5))
+            colors = [*map(_color, cost.index)]
+            axes.scatter(cost["seconds"], cost["over"], c=colors, s=45, zorder=3)
+            low, high = cost["over"].min() - 2, cost["over"].max() + 2
+            gap, taken = (high - low) / 26, []
+            for name, (over, seconds) in cost.iterrows():
+                x, y = 1.12 * seconds, over
+                points = [(a, b) for b, a in cost.to_numpy() if a > seconds]
+                near = [b for a, b in taken + points if 0.45 < a / x < 2.2]
+                while any(abs(y - b) < gap for b in near):
+                    y += gap / 4  # up, until it overlaps nothing
+                taken.append((x, y))
                 axes.annotate(
                     str(name),
-                    (seconds, 100 * over),
-                    xytext=(3, 3),
-                    textcoords="offset points",
+                    (seconds, over),
+                    (x, y),
+                    va="center",
+                    arrowprops={"arrowstyle": "-", "color": "#9ba3ac", "lw": 0.6},
                 )
             axes.set_xscale("log")
+            axes.set_xlim(0.7 * cost["seconds"].min(), 3 * cost["seconds"].max())
+            axes.xaxis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100, 200]))
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_xlabel("processor seconds, all benchmarks")
             axes.set_ylabel("accuracy less that of GDM, points")
             _save(figure, folder / f"leaderboard_time_{shade}.svg")
 
-            beds = [bed for bed in BEDS if bed in set(held["bed"])]
-            figure, grid = plt.subplots(2, 4, figsize=(11, 8), squeeze=False)
-            for axes, bed in zip(grid.flat, beds, strict=False):
-                part = held[held["bed"] == bed].sort_values("mean")
-                color = ["#d55e00" if m == GDM else "#0072b2" for m in part["method"]]
-                axes.barh(part["method"], 100 * part["mean"], color=color)
-                axes.errorbar(
-                    100 * part["mean"],
-                    range(len(part)),
-                    xerr=100 * part["se"],
-                    fmt="none",
-                    ecolor=ink,
-                    linewidth=0.8,
-                )
-                axes.axvline(100 * part["chance"].iloc[0], color="#9ba3ac", ls=":")
-                axes.set_title(BEDS[bed].title, fontsize=8)
-                axes.tick_params(labelsize=6)
+            beds = [bed for bed in BEDS if bed in set(table["bed"])]
+            rows = -(-len(beds) // 2)
+            height = 0.17 * len(set(held["method"])) + 0.6
+            figure, grid = plt.subplots(
+                rows, 2, figsize=(9, height * rows), squeeze=False
+            )
             for axes in list(grid.flat)[len(beds) :]:
                 axes.axis("off")
+            for axes, bed in zip(grid.flat, beds, strict=False):
+                protocol = BEDS[bed].protocols[-1]
+                part = table[(table["bed"] == bed) & (table["protocol"] == protocol)]
+                part = part.dropna(subset=["mean"]).sort_values("mean")
+                axes.barh(
+                    part["method"],
+                    100 * part["mean"],
+                    xerr=100 * part["se"],
+                    color=[*map(_color, part["method"])],
+                    error_kw={"ecolor": ink, "elinewidth": 0.8},
+                )
+                axes.axvline(100 * part["chance"].iloc[0], color=ink, ls=":")
+                axes.set_ylim(-0.6, len(part) - 0.4)
+                axes.set_title(f"{BEDS[bed].title}, {protocol}, %", fontsize=9)
+                axes.tick_params(labelsize=8)
             figure.tight_layout()
             _save(figure, folder / f"leaderboard_benchmarks_{shade}.svg")
 

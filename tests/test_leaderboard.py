@@ -57,7 +57,14 @@ def test_the_page_says_where_gdm_is_not_first(board, cells):
     table = board.to_frame(cells)
     text = board._first(table)
     assert "Pieman, joint: GDM is number 2 of 2; SRM is first, by 10.0 ± 10.0." in text
+    assert "by 10.0 ± 10.0. GDM is within a standard error.\n" in text
     assert "Raider, images, held-out: GDM is first of 2." in text
+    cells[1]["method"] = "GDM, K given"
+    cells.append(made_up("pieman", "SRM", [0.4, 0.5], [0.4, 0.6]))
+    text = board._first(board.to_frame(cells))
+    first = "number 2 of 3; GDM, K given is first, by 10.0 ± 10.0."
+    others = "GDM is within a standard error. Best of the others: SRM, -15.0 ± 5.0."
+    assert f"Pieman, joint: GDM is {first} {others}" in text
     whole = board._scores(table[table["protocol"] == "held-out"])
     assert "| SRM |" in whole
     assert "55.0 (-15.0 ± 5.0)" in whole
@@ -89,7 +96,7 @@ def test_a_finished_cell_is_not_run_again(board, tmp_path, monkeypatch):
     assert found[1]["joint"]["error"] == "more than 5 processor seconds"
 
 
-@pytest.mark.parametrize("bed", ["overlap", "brains"])
+@pytest.mark.parametrize("bed", ["unaligned", "overlap", "brains"])
 def test_a_cell_scores_a_method_under_both_protocols(board, bed):
     found = board.cell(bed, "SRM", ROOT, True, 0)
     for protocol in board.BEDS[bed].protocols:
