@@ -10,7 +10,7 @@ load. A method that takes more than ``--limit`` processor seconds under a protoc
 reported so. Packages that are not installed are left out of the table
 (``pip install brainweave[peers]`` has them). The folder gets ``leaderboard.csv``,
 ``leaderboard.toml`` and the figures, and ``docs/leaderboard.md`` the tables; ``--page``
-runs nothing and writes these from the CSV.
+runs nothing and writes these from the CSV, ``--finished`` from the results so far.
 """
 
 import argparse
@@ -306,13 +306,16 @@ def run(
     *,
     quick: bool,
     limit: int,
+    finished: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the result of every cell, computing those that are missing."""
+    """Yield the result of every cell, computing those that are missing, if wanted."""
     for name in names:
         for bed in beds:
             if name in FOREIGN and FOREIGN[name].geometry and bed not in GEOMETRY:
                 continue
             file = store / bed / (re.sub(r"\W+", "_", name) + ".json")
+            if finished and not file.exists():
+                continue
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 start = time.perf_counter()
@@ -394,7 +397,8 @@ def _made(made: dict[str, Any]) -> str:
     packages = ", ".join(made["packages"])
     return (
         f"Run on {made['date']} with brainweave {made['version']} ({packages}) on "
-        f"{made['machine']}, one thread, other work beside it."
+        f"{made['machine']}, one thread, other work beside it. The limit was "
+        f"{made['limit']} processor seconds for a method, benchmark and protocol."
     )
 
 
@@ -606,6 +610,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=120)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--finished", action="store_true")
     asked = parser.parse_args()
     csv = asked.output / "leaderboard.csv"
     about = csv.with_suffix(".toml")
@@ -618,10 +623,12 @@ def main() -> None:
             names = [n for n in names if n not in ("RobustSRM", "fugw:dense")]
         store = asked.store / ("quick" if asked.quick else "full")
         how: Any = {"quick": asked.quick, "limit": asked.limit}
+        how["finished"] = asked.finished
         cells = list(run(store, asked.data, beds, names, **how))
         asked.output.mkdir(parents=True, exist_ok=True)
         to_frame(cells).to_csv(csv, index=False)
-        known = sorted({FOREIGN[n].package for n in names if n in FOREIGN})
+        ran = {c["method"] for c in cells}
+        known = sorted({FOREIGN[n].package for n in names if n in FOREIGN and n in ran})
         packages = [f"{p} {version(p)}" for p in ("numpy", "scipy", *known)]
         about.write_text(
             'command = "python benchmarks/leaderboard.py -o docs/results"\n'

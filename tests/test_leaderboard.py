@@ -94,6 +94,10 @@ def test_a_finished_cell_is_not_run_again(board, tmp_path, monkeypatch):
         found = list(board.run(tmp_path, ROOT, ["overlap"], ["GDM", "slow"], **how))
     assert len(asked) == 2
     assert found[1]["joint"]["error"] == "more than 5 processor seconds"
+    how["finished"] = True
+    found = list(board.run(tmp_path, ROOT, ["overlap"], ["GDM", "SRM"], **how))
+    assert [cell["method"] for cell in found] == ["GDM"]
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("bed", ["unaligned", "overlap", "brains"])

@@ -159,9 +159,9 @@ class ProMises(Iterative, InPlaces):
             return 1.0
         runs = bases[0].runs
         blocks = np.arange(n) if runs is None else encode_labels([runs])[0][0]
-        if not blocks.any():  # a single run
-            blocks = np.arange(n)
         first = blocks < (blocks.max() + 1) // 2
+        if not 1 < first.sum() < n - 1:  # of runs
+            first = np.arange(n) < n // 2
         few = [bases[i] for i in evenly_spaced(len(bases), MOST_SUBJECTS)]
         folds = [_split(few, rows) for rows in (first, ~first)]
 
