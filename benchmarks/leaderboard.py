@@ -408,19 +408,19 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _ordered(table: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return the benchmarks, and the methods, best first; those of few come last."""
     beds = [bed for bed in BEDS if bed in set(table["bed"])]
-    over = table[table["protocol"] == "held-out"].groupby("method")["over_gdm"].mean()
-    known = list(dict.fromkeys(table["method"]))
-    return beds, sorted(known, key=lambda m: -over.get(m, -9))
+    known = table.groupby("method")["over_gdm"]
+    few = known.count() < len(beds) / 2
+    return beds, sorted(set(table["method"]), key=lambda m: (few[m], -known.mean()[m]))
 
 
 def _scores(table: pd.DataFrame) -> str:
     """One row per method: the mean, and in brackets the paired difference to GDM."""
     whole = table.set_index(["method", "bed"])
-    beds = [bed for bed in BEDS if bed in set(table["bed"])]
-    over = table.groupby("method")["over_gdm"].mean()
+    beds, names = _ordered(table)
     rows = []
-    for method in sorted(set(table["method"]), key=lambda m: -over.get(m, -9)):
+    for method in names:
         cells = []
         for bed in beds:
             if (method, bed) not in whole.index:
@@ -476,9 +476,9 @@ def _beside(row: Any) -> str:
 
 
 def _cost(table: pd.DataFrame) -> str:
-    held = table[table["protocol"] == "held-out"].set_index(["method", "bed"])
-    beds, names = _ordered(table)
-    beds = [b for b in beds if b != "overlap"]
+    held = table[table["protocol"] == "held-out"]
+    beds, names = _ordered(held)
+    held = held.set_index(["method", "bed"])
     rows = []
     for method in names:
         cells = []
@@ -622,8 +622,7 @@ def main() -> None:
         if asked.quick and not asked.methods:
             names = [n for n in names if n not in ("RobustSRM", "fugw:dense")]
         store = asked.store / ("quick" if asked.quick else "full")
-        how: Any = {"quick": asked.quick, "limit": asked.limit}
-        how["finished"] = asked.finished
+        how: Any = {k: getattr(asked, k) for k in ("quick", "limit", "finished")}
         cells = list(run(store, asked.data, beds, names, **how))
         asked.output.mkdir(parents=True, exist_ok=True)
         to_frame(cells).to_csv(csv, index=False)

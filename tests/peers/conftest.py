@@ -34,7 +34,7 @@ def pytest_terminal_summary(terminalreporter):
         return
     write = terminalreporter.write_line
     terminalreporter.section("comparison with other implementations")
-    form = "{:<16}{:<28}{:<34}{:>16}{:>16}{:>12}  {}"
+    form = "{:<16}{:<34}{:<34}{:>16}{:>16}{:>12}  {}"
     write(
         form.format("peer", "method", "compared", "ours", "theirs", "diff.", "allowed")
     )
