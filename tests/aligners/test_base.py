@@ -101,10 +101,10 @@ def test_labels_may_come_with_subjects_or_as_y(X):
 def test_labels_that_do_not_meet_are_named_by_subject(X):
     y = [np.arange(20) % 4 for _ in X]
     y[2] = np.where(y[2] == 3, 0, y[2])
-    with pytest.warns(LabelWarning, match=r"3 not by X\[2\]"):
+    with pytest.warns(LabelWarning, match=r"3 in X\[2\]"):
         GDM(2).fit(X, y)
     people = dict(zip("abcd", X, strict=True))
-    with pytest.warns(LabelWarning, match="3 not by 'c'"):
+    with pytest.warns(LabelWarning, match="3 in 'c'"):
         GDM(2).fit(people, dict(zip("abcd", y, strict=True)))
 
 
@@ -115,8 +115,13 @@ def test_settings_may_differ_by_subject(X):
         alone = bw.SubjectBasis(X[i], energy=energies[i])
         assert basis.n_kept == alone.n_kept
         assert basis.energy == energies[i]
-    new = model.fit_new_subject(X[0])  # with the settings of the first
-    assert new.basis.energy == 1.0
+    new = model.fit_new_subject(bw.SubjectBasis(X[0], energy=0.6))
+    assert new.basis.energy == 0.6
+    with refused(
+        "The subjects of this PaperGDM differ in energy: [1.0, 0.5, 0.9, 0.7]. Give "
+        "the new subject as a SubjectBasis with its own kernel and energy."
+    ):
+        model.fit_new_subject(X[0])
     with refused(
         "energy of PaperGDM has 3 entries for 4 subjects. Give one value for all, or "
         "one per subject."

@@ -26,9 +26,9 @@ def check(p, agreement, n_together=1, **more):
     )
 
 
-WORKED = "Alignment worked: on samples that did not align, subjects agree in "
+WORKED = "Alignment worked: on held-out samples, subjects agree in "
 NOTHING = (
-    "No evidence of a shared space: on samples that did not align, subjects agree no "
+    "No evidence of a shared space: on held-out samples, subjects agree no "
     "more than by chance in "
 )
 

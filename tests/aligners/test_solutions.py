@@ -227,7 +227,7 @@ def test_a_placement_tells_what_was_chosen():
     assert str(Placement()) == "No shared map: place=None."
     assert not Placement().used
     tried = Placement(None, 6, "equal columns")
-    assert str(tried).startswith("No shared map: the 6 places (equal columns) were not")
+    assert str(tried).startswith("No shared map: 6 places (equal columns) did not")
     assert not list(used._misfits())
     assert not list(Placement(None, 6)._misfits())
     for names in (tuple("abcde"), ()):

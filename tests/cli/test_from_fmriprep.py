@@ -59,7 +59,7 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     assert last.startswith("With gdm, ")
     assert "; chance, the most frequent category, is " in last
     assert last.endswith("too few subjects to tell them apart.")
-    assert "without alignment subjects are compared voxel by voxel" in said
+    assert "Methods that compare subjects voxel by voxel are scored on" in said
     results = bw.Comparison.load(tmp_path / "RESULTS").results
     assert results["gdm (held-out)"].mean > results["gdm (held-out)"].chance + 0.1
     assert results["without alignment (joint)"].design["voxels"] == "common"

@@ -137,7 +137,7 @@ def test_groups_apart_are_refused_and_lacking_categories_told_only_if_asked():
     assert "4 groups" in str(error.value)
     assert "(s1: 'a'; s2: 'b'; s3: 'c'). Give" in str(error.value)  # the first three
     check_labels_overlap(apart, names, refuse=False, warn=False)
-    with pytest.warns(LabelWarning, match="4 of 4 categories are not held by all"):
+    with pytest.warns(LabelWarning, match="4 of 4 categories are missing in some"):
         check_labels_overlap(apart, names, refuse=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -255,7 +255,11 @@ def test_lists_of_subjects():
     assert listed(Indexed())[1] is y
     assert listed([x], minimum=1)[0] is x
     for minimum, X in ((2, [x]), (2, []), (1, []), (3, [x, x])):
-        with refused(f"GDM needs at least {minimum} subject(s); got {len(X)}."):
+        subjects = "subject" if minimum == 1 else "subjects"
+        with refused(
+            f"GDM needs at least {minimum} {subjects}; got {len(X)}. Pass one array "
+            "per subject, [X1, X2, ...]."
+        ):
             listed(X, minimum=minimum)
     with pytest.raises(InputError, match="at least 2 subject"):
         listed([x])

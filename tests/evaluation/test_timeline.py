@@ -25,13 +25,6 @@ def refused(message):
     return pytest.raises(InputError, match=f"^{re.escape(message)}")
 
 
-def test_rows_have_the_places_of_their_numbers():
-    line = Timeline.of_rows(2, 3)
-    assert [own.tolist() for own in line.places] == [[0, 1, 2]] * 2
-    assert line.films.tolist() == [0, 0, 0]
-    assert line.names == []
-
-
 def test_samples_are_put_among_rows_that_nobody_saw():
     line = Timeline([np.array([2, -1, 0]), np.array([3])], np.zeros(4, int), [])
     x = np.arange(6.0).reshape(3, 2)
