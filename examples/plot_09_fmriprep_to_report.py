@@ -101,3 +101,10 @@ from brainweave import load_bids
 
 loaded = load_bids(work / "bids", task="objects")
 loaded.summary()[["samples", "voxels", "runs", "categories"]]
+
+# %%
+# Results of a comparison can be read and plotted:
+from brainweave import Comparison
+from brainweave.plotting import plot_accuracy
+
+plot_accuracy(Comparison.load(work / "comparison").results)
