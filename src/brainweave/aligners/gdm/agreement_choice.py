@@ -350,9 +350,9 @@ def leading_directions(
     """
     if places[0].shape[1] <= MOST_PLACES:
         return None
-    n_places, n_samples = places[0].shape[1], sum(map(len, places))
+    n_places, n_samples = places[0].shape[1], sum(Z.shape[0] for Z in places)
     if n_samples < n_places:  # by the samples, which are fewer
-        Z = np.vstack(places)
+        Z = np.vstack(list(map(np.asarray, places)))
         size = min(MOST_PLACES, n_samples)
         last = [n_samples - size, n_samples - 1]
         values, vectors = scipy.linalg.eigh(Z @ Z.T, subset_by_index=last)
@@ -360,8 +360,11 @@ def leading_directions(
         return np.asarray(Z.T @ (vectors[:, kept] / np.sqrt(values[kept])))
     pooled = np.zeros((n_places, n_places))
     for Z, own in zip_longest(places, smoothers):
-        known = getattr(own, "samples", None) is Z
-        pooled += own.square if known else Z.T @ Z
+        if own is not None and own.keeps_products and Z is getattr(own, "samples", 0):
+            pooled += own.square
+        else:
+            Z = np.asarray(Z)
+            pooled += Z.T @ Z
     last = [n_places - MOST_PLACES, n_places - 1]
     return np.asarray(scipy.linalg.eigh(pooled, subset_by_index=last)[1])
 

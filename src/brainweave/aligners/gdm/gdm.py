@@ -55,6 +55,7 @@ from brainweave.basis.places import Places, find_places
 from brainweave.graphs.builders import Graph, equal_group_weights
 
 FIRST_TRIED, MOST_TRIED = 32, 100  # components that "auto" looks at
+ROOM = 2**28  # bytes that products of voxels may take beside their factors
 DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
 
@@ -365,7 +366,7 @@ class GDM(GraphAligner):
         elif not all(b.is_linear for b in bases):
             reason = "only linear kernels have places"
         elif all(b.place_samples is not None for b in bases):  # of half the samples
-            self._aligning_places = [np.asarray(b.place_samples) for b in bases]
+            self._aligning_places = [b.place_samples for b in bases]
             n = self._aligning_places[0].shape[1]
             return Places(n, [None] * len(bases), "as of all samples")
         elif any(b._narrow is None and b._data is None for b in bases):
@@ -396,9 +397,13 @@ class GDM(GraphAligner):
         n, Z = len(bases), self._aligning_places
         how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
         smoothers = map_subjects(smoother_of, bases, [1.0] * n, **how)
+        roomy = sum(8 * b.n_voxels**2 for b in bases) <= ROOM
+        for smoother in smoothers:
+            smoother.keeps_products = roomy
         directions = None if Z is None else leading_directions(Z, smoothers)
-        if Z is not None and directions is not None:
-            Z = [own @ directions for own in Z]
+        if Z is not None:
+            read = map(np.asarray, Z)
+            Z = [own if directions is None else own @ directions for own in read]
         known: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
         self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, or_later=bool(graph.groups), **known
@@ -470,7 +475,9 @@ class GDM(GraphAligner):
         if found.shared is not None and Z is not None:
             self.shared_ = found.shared * signs
             linked = [i for i, target in enumerate(targets) if target.any()]
-            alone = [amplitude(Z[i] @ found.shared, targets[i], mu) for i in linked]
+            in_places = [np.asarray(Z[i]) @ found.shared for i in linked]
+            pairs = zip(in_places, linked, strict=True)
+            alone = [amplitude(own, targets[i], mu) for own, i in pairs]
             self.shared_amplitude_ = float(np.exp(np.mean(np.log(alone))))
             for i in set(range(len(maps))) - set(linked):
                 # nothing is known of its deviation
@@ -489,7 +496,7 @@ class GDM(GraphAligner):
         for i, own in enumerate(self.maps_):
             own.place = PlacePart(
                 self._aligning_matrices[i],
-                self._aligning_places[i],
+                np.asarray(self._aligning_places[i]),
                 self.shared_ * (self._amplitudes[i] * self.scale_),
                 in_voxels=bases[i].place_samples is None,
             )
