@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._core.arrays import Matrix
+from brainweave._core.arrays import Matrix, trim_heap
 from brainweave._core.exceptions import (
     InputError,
     SeparateSubjectsWarning,
@@ -397,7 +397,8 @@ class GDM(GraphAligner):
         n, Z = len(bases), self._aligning_places
         how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
         smoothers = map_subjects(smoother_of, bases, [1.0] * n, **how)
-        roomy = sum(8 * b.n_voxels**2 for b in bases) <= ROOM
+        sizes = [min(b.n_samples, b.n_voxels) for b in bases]
+        roomy = 8 * sum(size**2 for size in sizes) <= ROOM
         for smoother in smoothers:
             smoother.keeps_products = roomy
         directions = None if Z is None else leading_directions(Z, smoothers)
@@ -427,6 +428,8 @@ class GDM(GraphAligner):
                 over_subjects=each,
                 start=self._first_ridges,
             )
+            if not roomy:
+                trim_heap()  # of the halves
             if choice is None and np.isnan(self.shrinkage_):
                 self.shrinkage_, _ = choose_strength(
                     "ledoit-wolf", bases, graph, **known

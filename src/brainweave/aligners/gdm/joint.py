@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.arrays import Matrix, to_numpy, trim_heap
 from brainweave.aligners.gdm.eigenproblem import Solution
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
 
@@ -85,6 +85,8 @@ class JointRidge:
             smoother.forget()
             for large in ("square", "_bare_factor"):
                 smoother.__dict__.pop(large, None)
+        if not self.smoothers[0].keeps_products:  # there are many
+            trim_heap()
 
     @cached_property
     def _factor(self) -> Any:
