@@ -185,7 +185,8 @@ class GDM(GraphAligner):
     Notes
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
-    and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
+    for graphs of groups; the (M n) x (M n) graph is never built. Memory is 16 M n^2
+    bytes, or 8 M v (n + v) where voxels are fewer, beside the subjects in work.
     With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q +
     q^2) + 24 p^2 bytes, q = min(p, 200); ridges are chosen on at most 40 subjects.
     Signs are fixed. A new subject is the ridge regression of its samples on what the
