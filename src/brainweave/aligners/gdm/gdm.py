@@ -55,7 +55,7 @@ from brainweave.basis.places import Places, find_places
 from brainweave.graphs.builders import Graph, equal_group_weights
 
 FIRST_TRIED, MOST_TRIED = 32, 100  # components that "auto" looks at
-ROOM = 2**28  # bytes that products of voxels may take beside their factors
+ROOM = 2**27  # bytes that products of voxels may take beside their factors
 DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
 
