@@ -246,11 +246,12 @@ def brute_statistic(features, codes):
     return totals / weights
 
 
-@pytest.mark.parametrize("chunk", [4_000_000, 30])
+@pytest.mark.parametrize(("chunk", "few"), [(4_000_000, 32), (4_000_000, 0), (30, 0)])
 def test_the_statistic_is_its_definition_however_many_are_drawn_at_a_time(
-    rng, chunk, monkeypatch
+    rng, chunk, few, monkeypatch
 ):
     monkeypatch.setattr(agreement, "CHUNK", chunk)
+    monkeypatch.setattr(agreement, "FEW_GROUPS", few)
     codes = [rng.integers(4, size=n) for n in (12, 15, 9)]
     features = [rng.normal(size=(len(c), 2)) for c in codes]
     fold = fold_of(features, codes)
@@ -260,6 +261,15 @@ def test_the_statistic_is_its_definition_however_many_are_drawn_at_a_time(
     whole = [f / np.sqrt((f**2).mean(axis=0)) for f in whole]
     assert_allclose(values[0], brute_statistic(whole, codes), atol=1e-12)
     assert len(np.unique(values[:, 0])) == 8
+
+
+def test_products_with_cosines_of_few_groups_are_their_sums(rng, monkeypatch):
+    codes = [rng.integers(4, size=n) for n in (24, 30, 18)]
+    features = [rng.normal(size=(len(c), 5)) for c in codes]
+    half = agreement._Half(fold_of(features, codes, n_runs=3), 19, [0])
+    by_products = half.statistics(1, 3)
+    monkeypatch.setattr(agreement, "FEW_GROUPS", 0)
+    assert_allclose(by_products, half.statistics(1, 3), rtol=0, atol=1e-14)
 
 
 def test_of_time_points_it_is_the_correlation(rng):

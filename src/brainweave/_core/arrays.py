@@ -5,6 +5,7 @@ can be sliced by columns (HDF5, zarr), or a torch tensor. A tensor is read as an
 chunk by chunk; torch itself works in :mod:`brainweave.basis.device` alone.
 """
 
+import ctypes
 import mmap
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,6 +73,12 @@ def release_pages(X: Any) -> None:
         return
     with suppress(OSError, ValueError):  # advice: a closed or locked map may refuse it
         mapped._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def trim_heap() -> None:
+    """Give freed memory back to the system, where the allocator would keep it."""
+    with suppress(OSError, AttributeError, TypeError):  # glibc alone knows it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def backing_map(X: Any) -> Any:

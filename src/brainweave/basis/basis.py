@@ -123,7 +123,7 @@ class SubjectBasis(VoxelPass):
 
     space: Any = None  # where the voxels lie in the brain, if it is known
     #: Samples in places, given by who made a basis of some of a subject's samples.
-    place_samples: Matrix | None = None
+    place_samples: Any = None
     _gram_is_linear = False  # of a precomputed one: known to who made it
 
     # what the pass over voxels left: the samples' inner products here, or on a device,

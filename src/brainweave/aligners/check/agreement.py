@@ -41,6 +41,7 @@ from brainweave.aligners.check.held_out import CANNOT_TELL, Fold, remove_trends
 from brainweave.graphs.builders import NO_GROUP
 
 CHUNK = 500_000  # numbers held at a time per subject: about what a cache holds
+FEW_GROUPS = 32  # whose sums are products with all surrogates
 SIGNS = np.array([-1, 1], np.int8)
 SIGNIFICANT = 0.05
 LIKELY = 0.3  # up to which p components are tested
@@ -208,6 +209,7 @@ class _Half:
         shares = np.sqrt(self.counts / self.counts.sum(axis=1, keepdims=True))
         # those who share all groups count 1
         self.n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2
+        self._of_groups: dict[int, Matrix] = {}
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
         # whether the groups are of those that aligned, as categories are
         known = fold.template[self.counts.sum(axis=0) > 0]
@@ -250,6 +252,14 @@ class _Half:
 
     def _by_groups(self, values: list[Matrix], signs: list[Matrix]) -> Matrix:
         n, k = signs[0].shape[1], values[0].shape[1]
+        if self.fold.n_groups <= FEW_GROUPS:
+            every: Any = 0.0
+            alone: Any = 0.0
+            for i, (V, S) in enumerate(zip(values, signs, strict=True)):
+                U = (self._cosines_of_groups(i) * V.T[:, None]).reshape(-1, len(V)) @ S
+                every, alone = every + U, alone + U * U
+            sums = (every * every - alone).reshape(k, -1, n)
+            return np.asarray(sums.sum(axis=1).T)
         found = np.zeros((n, k))
         step = max(1, CHUNK // (max(map(len, [*values, self.counts[0]])) * k))
         for start in range(0, n, step):
@@ -260,6 +270,16 @@ class _Half:
                 own = own + (U * U).sum(axis=0)
             found[start : start + step] = (total * total).sum(axis=0) - own
         return found
+
+    def _cosines_of_groups(self, i: int) -> Matrix:
+        """Return what sums a subject's cosines over groups, (n_groups, n)."""
+        if i not in self._of_groups:
+            codes = self.fold.codes[i]
+            sizes = np.sqrt(self.counts[i][codes])
+            members = np.eye(self.fold.n_groups)[codes] / sizes[:, None]
+            found = _transform(scipy.fft.dct, members, self.fold.stretches[i])
+            self._of_groups[i] = found.T
+        return self._of_groups[i]
 
     def _sums(self, i: int, made: Matrix) -> Matrix:
         """Return the sums over groups of a subject's surrogates, weighed by size."""

@@ -9,6 +9,7 @@ read again, unless labels have shaped how voxels are scaled.
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -329,8 +330,8 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
                     half._data if half._narrow is None else half._narrow
                 )
                 continue
-            own = places[i][rows[i]]
-            half.place_samples = remove_trends(own, rows[i], stretches[i])
+            change = partial(remove_trends, rows=rows[i], stretches=stretches[i])
+            half.place_samples = _Rows(places[i], rows[i], change)
     params = model.get_params(deep=False)
     if graph is None and params.get("n_components") is not None:
         for b, own in zip(halves, stretches, strict=True):
@@ -407,9 +408,10 @@ def _half_basis(
     if basis.uses_covariance and not basis.reliable:
         # few voxels: these are the smaller thing
         narrow = basis._narrow if basis.energy == 1 else basis.cut(1.0).coordinates
-        half = SubjectBasis(without_trends(narrow[rows]), standardize=False, **how)
+        aligning = _Rows(narrow, rows, without_trends)
+        half = SubjectBasis(aligning, standardize=False, **how)
         half.dtype = basis.dtype
-        return half, narrow[held_out]
+        return half, _Rows(narrow, held_out, np.asarray)
     how["standardize"] = basis.standardize
     if not basis.reliable:
         gram = basis.gram
@@ -445,6 +447,9 @@ class _Rows:
     ) -> None:
         self.data, self.rows, self.change = data, rows, change
         self.shape, self.dtype = (len(rows), data.shape[1]), working_dtype(data)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Matrix:
+        return np.asarray(self[:, :], dtype)
 
     def __getitem__(self, key: Any) -> Any:
         found = to_numpy(self.data[:, key[1]])[self.rows]

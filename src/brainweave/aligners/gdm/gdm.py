@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._core.arrays import Matrix
+from brainweave._core.arrays import Matrix, trim_heap
 from brainweave._core.exceptions import (
     InputError,
     SeparateSubjectsWarning,
@@ -55,6 +55,7 @@ from brainweave.basis.places import Places, find_places
 from brainweave.graphs.builders import Graph, equal_group_weights
 
 FIRST_TRIED, MOST_TRIED = 32, 100  # components that "auto" looks at
+ROOM = 2**27  # bytes that products of voxels may take beside their factors
 DEFAULT_PLACE_RIDGE = 0.1  # where places must be used, and nothing can be held out
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
 
@@ -184,7 +185,8 @@ class GDM(GraphAligner):
     Notes
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
-    and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
+    for graphs of groups; the (M n) x (M n) graph is never built. Memory is 16 M n^2
+    bytes, or 8 M v (n + v) where voxels are fewer, beside the subjects in work.
     With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q +
     q^2) + 24 p^2 bytes, q = min(p, 200); ridges are chosen on at most 40 subjects.
     Signs are fixed. A new subject is the ridge regression of its samples on what the
@@ -365,7 +367,7 @@ class GDM(GraphAligner):
         elif not all(b.is_linear for b in bases):
             reason = "only linear kernels have places"
         elif all(b.place_samples is not None for b in bases):  # of half the samples
-            self._aligning_places = [np.asarray(b.place_samples) for b in bases]
+            self._aligning_places = [b.place_samples for b in bases]
             n = self._aligning_places[0].shape[1]
             return Places(n, [None] * len(bases), "as of all samples")
         elif any(b._narrow is None and b._data is None for b in bases):
@@ -396,9 +398,14 @@ class GDM(GraphAligner):
         n, Z = len(bases), self._aligning_places
         how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
         smoothers = map_subjects(smoother_of, bases, [1.0] * n, **how)
+        sizes = [min(b.n_samples, b.n_voxels) for b in bases]
+        roomy = 8 * sum(size**2 for size in sizes) <= ROOM
+        for smoother in smoothers:
+            smoother.keeps_products = roomy
         directions = None if Z is None else leading_directions(Z, smoothers)
-        if Z is not None and directions is not None:
-            Z = [own @ directions for own in Z]
+        if Z is not None:
+            read = map(np.asarray, Z)
+            Z = [own if directions is None else own @ directions for own in read]
         known: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
         self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, or_later=bool(graph.groups), **known
@@ -422,6 +429,8 @@ class GDM(GraphAligner):
                 over_subjects=each,
                 start=self._first_ridges,
             )
+            if not roomy:
+                trim_heap()  # of the halves
             if choice is None and np.isnan(self.shrinkage_):
                 self.shrinkage_, _ = choose_strength(
                     "ledoit-wolf", bases, graph, **known
@@ -470,7 +479,9 @@ class GDM(GraphAligner):
         if found.shared is not None and Z is not None:
             self.shared_ = found.shared * signs
             linked = [i for i, target in enumerate(targets) if target.any()]
-            alone = [amplitude(Z[i] @ found.shared, targets[i], mu) for i in linked]
+            in_places = [np.asarray(Z[i]) @ found.shared for i in linked]
+            pairs = zip(in_places, linked, strict=True)
+            alone = [amplitude(own, targets[i], mu) for own, i in pairs]
             self.shared_amplitude_ = float(np.exp(np.mean(np.log(alone))))
             for i in set(range(len(maps))) - set(linked):
                 # nothing is known of its deviation
@@ -489,7 +500,7 @@ class GDM(GraphAligner):
         for i, own in enumerate(self.maps_):
             own.place = PlacePart(
                 self._aligning_matrices[i],
-                self._aligning_places[i],
+                np.asarray(self._aligning_places[i]),
                 self.shared_ * (self._amplitudes[i] * self.scale_),
                 in_voxels=bases[i].place_samples is None,
             )

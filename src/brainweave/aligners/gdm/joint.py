@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.arrays import Matrix, to_numpy, trim_heap
 from brainweave.aligners.gdm.eigenproblem import Solution
 from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
 
@@ -85,6 +85,8 @@ class JointRidge:
             smoother.forget()
             for large in ("square", "_bare_factor"):
                 smoother.__dict__.pop(large, None)
+        if not self.smoothers[0].keeps_products:  # there are many
+            trim_heap()
 
     @cached_property
     def _factor(self) -> Any:
@@ -125,14 +127,16 @@ class JointRidge:
             scipy.linalg.cho_solve(self._factor, sums, check_finite=False)
         )
 
-    def regress(self, targets: Sequence[Any]) -> Regression:
+    def regress(self, targets: Sequence[Any], *, shortest: bool = True) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
         left, known, shared = targets, [np.zeros(1)] * len(targets), None
         if self.places is not None:
             shared = self._shared_map(np.sum(self._sums(targets), axis=0))
             known = [Z @ shared for Z in self.places]
             left = list(map(np.subtract, targets, known))
-        found = self.over_subjects(lambda s, T: s.regress(T), self.smoothers, left)
+        found = self.over_subjects(
+            lambda s, T: s.regress(T, shortest=shortest), self.smoothers, left
+        )
         maps, features = map(list, zip(*found, strict=True))
         return Regression(maps, list(map(np.add, features, known)), shared)
 

@@ -288,7 +288,8 @@ def ascend(
         rise = history[-1] - history[-2] if len(history) > 1 else np.inf
         if len(history) > max_iter or rise <= tol * abs(history[-1]):
             return Y, history
-        Y = _whiten(joint, joint.regress([targets[own] for own in graph.slices()]))
+        each = [targets[own] for own in graph.slices()]
+        Y = _whiten(joint, joint.regress(each, shortest=False))
 
 
 def _whiten(joint: JointRidge, found: Regression | Solution) -> list[Matrix]:

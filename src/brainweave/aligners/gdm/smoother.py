@@ -25,6 +25,8 @@ class Smoother(ABC):
     """What all kinds have in common."""
 
     n_samples: int
+    #: Whether products of voxels are kept beside the factor; else computed again.
+    keeps_products = True
 
     def __init__(self, strength: float, name: str) -> None:
         self.strength, self.name = float(strength), name
@@ -90,7 +92,7 @@ class Smoother(ABC):
         for derived in ("_factor", "_kept_factor", "root"):
             self.__dict__.pop(derived, None)
 
-    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
+    def regress(self, target: Any, *, shortest: bool = True) -> tuple[Matrix, Matrix]:
         """Return the mixing of the ridge regression on a target, and its features."""
         mixing = self._solve(_centred(target))  # K is blind to constants, 1 / g is not
         return mixing, self.features(mixing)
@@ -221,7 +223,8 @@ class NarrowSmoother(Smoother):
         return 5 * len(rows) < 4 * self.samples.shape[1]
 
     def at(self, rho: float) -> Smoother:
-        _ = self.square  # once, for all strengths
+        if self.keeps_products:
+            _ = self.square  # once, for all strengths
         return super().at(rho)
 
     def coefficients(self, target: Any) -> Matrix:
@@ -239,7 +242,14 @@ class NarrowSmoother(Smoother):
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(self.square, self.strength)
+        factor = self._cholesky(self.square, self.strength)
+        self._free_products()
+        return factor
+
+    def _free_products(self) -> None:
+        if not self.keeps_products:
+            for large in ("square", "_bare_factor"):
+                self.__dict__.pop(large, None)
 
     def quadratic_form(self, U: Any) -> Any:
         return self.forms(U, self._no_places)[0]
@@ -276,16 +286,21 @@ class NarrowSmoother(Smoother):
         inside = _cho_solve(self._factor, X.T @ B)
         return np.asarray((B - X @ inside) / self.strength)
 
-    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
-        """Return the shortest mixing that has the weights of the regression.
+    def regress(self, target: Any, *, shortest: bool = True) -> tuple[Matrix, Matrix]:
+        """Return a mixing that has the weights of the regression, and its features.
 
         ``(K + g)^-1`` times the target has 1 / g of what no voxel explains beside it,
-        which cancels in the weights to the rounding of the data: not in float32.
+        which cancels in the weights to the rounding of the data: not in float32. The
+        shortest mixing has nothing of it.
         """
         X, weights = self.samples, self._weights(target)
+        if not shortest:
+            features = np.asarray(X @ weights)
+            return (_centred(target) - features) / self.strength, features
         inside = _cho_solve(self._bare_factor, weights)
         rest = weights - X.T @ (X @ inside)  # what the little ridge took
         inside += _cho_solve(self._bare_factor, rest)
+        self._free_products()
         return np.asarray(X @ inside), np.asarray(X @ weights)
 
     def smooth(self, B: Any) -> Matrix:
