@@ -22,6 +22,7 @@ def benchmark():
     return load_file(ROOT / "benchmarks/place.py")
 
 
+@pytest.mark.thorough  # bench-quick runs the command itself
 def test_the_quick_form_is_shown_as_a_table(benchmark, monkeypatch, tmp_path):
     small = {"n_components": 3, "n_samples": 50, "shape": (8, 8, 8), "signal": 1.0}
     monkeypatch.setattr(benchmark, "BRAINS", {**small, "mask_variability": 0.05})

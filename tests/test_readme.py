@@ -16,7 +16,7 @@ def _rows(text):
     return {(method.strip(), protocol): numbers for method, protocol, *numbers in rows}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # examples-quick runs it
 def test_the_demo_prints_the_table_of_the_readme(tmp_path, capsys):
     from brainweave.cli import main
 

@@ -76,7 +76,7 @@ def release_pages(X: Any) -> None:
 
 
 def trim_heap() -> None:
-    """Give freed memory back to the system, where the allocator would keep it."""
+    """Return freed memory to the system, where the allocator would keep it."""
     with suppress(OSError, AttributeError, TypeError):  # glibc alone knows it
         ctypes.CDLL(None).malloc_trim(0)
 
