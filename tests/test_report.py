@@ -25,7 +25,7 @@ from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
-from brainweave.report.elements import Table, picture
+from brainweave.report.sections import Table, picture
 from brainweave.study import Study, Subject
 from evaluation_studies import signal_or_noise
 

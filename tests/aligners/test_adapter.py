@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.adapters import packages
-from brainweave.aligners.adapters.packages import METHODS, Method, regress
+from brainweave.aligners.adapters import METHODS, Method, linear_part, regress
 from brainweave.cli.models import make_aligner
 
 
@@ -53,7 +52,7 @@ def test_every_package_that_is_missing_is_named_with_a_remedy(name, monkeypatch)
     def missing(package):
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr("brainweave.aligners.adapters.adapter.version", missing)
+    monkeypatch.setattr("brainweave.aligners.adapters.version", missing)
     where = np.random.default_rng(1).normal(size=(10, 3))
     method = METHODS[name]
     with pytest.raises(InputError) as error:
@@ -101,6 +100,6 @@ def test_the_command_hands_parameters_on_and_shares_the_others():
 
 def test_linear_weights_are_those_of_an_affine_function():
     W = np.random.default_rng(0).normal(size=(5, 3))
-    assert_allclose(packages.linear_part(lambda Z: Z @ W + 4, 5), W, atol=1e-12)
+    assert_allclose(linear_part(lambda Z: Z @ W + 4, 5), W, atol=1e-12)
     X = np.random.default_rng(1).normal(size=(9, 5))
     assert_allclose(X @ regress(X, X @ W, None), X @ W, atol=1e-12)

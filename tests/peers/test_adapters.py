@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
-from brainweave.aligners.adapters.packages import METHODS
+from brainweave.aligners.adapters import METHODS
 from evaluation_studies import score_matching
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs are not ours to mend

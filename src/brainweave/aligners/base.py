@@ -16,14 +16,15 @@ from brainweave._core.exceptions import InputError, KernelWarning, warn_user
 from brainweave._core.html import aligner_html
 from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
-from brainweave._core.subjects import find_subjects, match_subjects
 from brainweave._core.validation import (
     ask_if_turned,
     check_fraction,
     check_list_of_subjects,
     check_numbers,
+    find_subjects,
     ids_of,
     labels_per_subject,
+    match_subjects,
     one_per_subject,
 )
 from brainweave._core.workers import map_subjects

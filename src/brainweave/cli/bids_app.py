@@ -318,8 +318,8 @@ def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
     import numpy as np
 
+    from brainweave.evaluation.metrics import study_timeline
     from brainweave.evaluation.splits import Split
-    from brainweave.evaluation.timeline import study_timeline
     from brainweave.study.formats.bids_derivative import study_without_voxels
 
     chosen = {name: job.params[name] for name in ("task", "space")}

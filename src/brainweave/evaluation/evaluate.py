@@ -23,8 +23,8 @@ from brainweave._core.exceptions import (
     InputError,
     warn_user,
 )
-from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_int, check_option
+from brainweave._core.workers import shown_progress
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PER_SUBJECT, given_per_subject

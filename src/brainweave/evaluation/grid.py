@@ -28,10 +28,14 @@ from sklearn.base import BaseEstimator
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ClusterError, InputError, warn_user
 from brainweave._core.io import write_text
-from brainweave._core.progress import Progress
 from brainweave._core.validation import check_int, check_n_jobs, check_option
 from brainweave._core.version import __version__, versions
-from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
+from brainweave._core.workers import (
+    Progress,
+    WarningCollector,
+    blas_threads,
+    cluster_workers,
+)
 from brainweave.evaluation.evaluate import (
     PROTOCOLS,
     evaluation_metadata,

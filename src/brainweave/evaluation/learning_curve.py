@@ -15,8 +15,8 @@ import numpy as np
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_list_option
+from brainweave._core.workers import shown_progress
 from brainweave.evaluation.evaluate import align_folds, check_scored, join_with
 from brainweave.evaluation.measures import (
     AlignedFold,

@@ -18,6 +18,7 @@ from brainweave._core.validation import check_fraction, check_int, check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.base import seeded_copy
 from brainweave.evaluation.classifiers import (
+    LabelOrders,
     Task,
     balanced_accuracy,
     make_classifier,
@@ -31,14 +32,14 @@ from brainweave.evaluation.metrics import (
     column_correlations,
     known_mean,
     reconstruction_score,
+    refuse_strangers,
     row_means,
     seen_by_both,
     segment_hits,
+    study_timeline,
     zscored,
 )
-from brainweave.evaluation.permutation import LabelOrders
 from brainweave.evaluation.splits import SplitStudy
-from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.study.study import Study
 
 

@@ -20,7 +20,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.html import frame_html, result_html
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
-from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
+from brainweave.evaluation.classifiers import p_value, permuted_means, smallest_p
 from brainweave.persistence.codec import json_checksum, plain
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing
-from brainweave.evaluation import timeline as timelines
+from brainweave.evaluation import metrics
 from brainweave.evaluation.metrics import average_seen, zscored
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, GRID, MUTED
@@ -21,7 +21,7 @@ N_TICKS = 9
 
 
 @dataclass(frozen=True)
-class Timeline(timelines.Timeline):
+class Timeline(metrics.Timeline):
     """Time steps of films, in order, and the step that each sample shows."""
 
     seconds: Matrix | None = None  # into the film at each step, if ids tell
@@ -63,7 +63,7 @@ def read_timeline(study: Any) -> Timeline | None:
             return None
         ids = [np.arange(n) for n in lengths] * len(study)
     known = [[None if is_missing(v) else v for v in own.tolist()] for own in ids]
-    clock = timelines.timeline(known, study.ids)
+    clock = metrics.timeline(known, study.ids)
     seconds: Any = np.full(clock.films.size, np.nan)
     for subject, places in zip(study, clock.places, strict=True):
         if subject.times is not None:

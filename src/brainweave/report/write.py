@@ -22,16 +22,19 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import method_label
 from brainweave.plotting.style import span
-from brainweave.report.elements import TEXTS, asset, measure_texts, render
 from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
+    TEXTS,
+    asset,
     data_section,
     details_section,
     film_section,
     information_section,
     learning_section,
     maps_section,
+    measure_texts,
     model_section,
+    render,
     results_section,
     space_section,
 )

@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import StudyError
 from brainweave._core.html import study_html
 from brainweave._core.labels import sort_labels
-from brainweave._core.subjects import refuse_ambiguous_number
-from brainweave._core.validation import check_list_option, check_option, format_ids
+from brainweave._core.validation import (
+    check_list_option,
+    check_option,
+    format_ids,
+    refuse_ambiguous_number,
+)
 from brainweave.study.subject import Subject, fingerprint
 
 if TYPE_CHECKING:

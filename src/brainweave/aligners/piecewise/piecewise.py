@@ -23,13 +23,17 @@ from brainweave._core.exceptions import (
     SolverError,
     warn_user,
 )
-from brainweave._core.progress import shown_progress
 from brainweave._core.validation import (
     check_n_jobs,
     check_shape,
     one_per_subject,
 )
-from brainweave._core.workers import WarningCollector, blas_threads, on_workers
+from brainweave._core.workers import (
+    WarningCollector,
+    blas_threads,
+    on_workers,
+    shown_progress,
+)
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.places import PlacesOfPieces, is_per_subject

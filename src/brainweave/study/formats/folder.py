@@ -26,9 +26,8 @@ from brainweave._core.io import (
     unreadable,
     write_text,
 )
-from brainweave._core.progress import Progress, shown_progress
 from brainweave._core.version import __version__
-from brainweave._core.workers import n_workers
+from brainweave._core.workers import Progress, n_workers, shown_progress
 from brainweave.persistence.codec import json_checksum
 from brainweave.study.spaces import load_space
 from brainweave.study.study import Study
