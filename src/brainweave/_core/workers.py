@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
-from joblib.parallel import get_active_backend
+from joblib.parallel import LokyBackend, get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -40,6 +40,7 @@ from brainweave._core.validation import check_n_jobs
 Result = TypeVar("Result")
 CaughtWarning = tuple[type[Warning], str]
 
+WORTH_PROCESSES = 20.0  # seconds of work from which on processes are started
 WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any worker
 _LOOK = 1.0  # seconds between looks at a cluster that works
 _AHEAD = 4  # tasks per core that wait at the scheduler, so that none has to wait
@@ -123,27 +124,52 @@ def subject_threads(
 
 
 def on_workers(
-    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+    function: Callable[..., Result],
+    calls: Iterable[tuple[Any, ...]],
+    n_jobs: Any,
+    *,
+    n_small: int = 0,
 ) -> Generator[Result]:
-    """Call a function by the configured joblib backend; yield results in order."""
-    yield from map(_result_of, _answers(function, calls, n_jobs))
+    """Call a function by the configured joblib backend; yield results in order.
+
+    Threads do small calls, which are mostly Python, one after the other. So processes
+    are started where `n_small` calls take long, unless a backend is configured.
+    """
+    calls, each = iter(calls), 0.0
+    if n_small > 2 and n_jobs != 1 and isinstance(get_active_backend()[0], LokyBackend):
+        seconds = []
+        for _ in range(2):  # the first may import something
+            start = time.perf_counter()
+            result = function(*next(calls))
+            seconds.append(time.perf_counter() - start)
+            yield result
+        each = min(seconds)
+    processes = each * n_small > WORTH_PROCESSES
+    answers = _answers(function, calls, n_jobs, processes=processes)
+    yield from map(_result_of, answers)
 
 
 def _answers(
-    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+    function: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    n_jobs: Any,
+    *,
+    processes: bool = False,
 ) -> Generator[Any]:
     """Yield the result and the error of each call."""
     backend = get_active_backend(prefer="threads")[0]
     if getattr(backend, "client", None) is not None:
         yield from _on_dask(backend.client, function, calls)
         return
-    if not getattr(backend, "supports_sharedmem", False):
+    if processes or not getattr(backend, "supports_sharedmem", False):
         # joblib passes mapped files on by name, which may lack what this process holds
         calls = (tuple(map(as_sendable, call)) for call in calls)
+    how: Any = {"prefer": "threads", "return_as": "generator"}
+    if processes:
+        how |= {"backend": "loky", "max_nbytes": None}
     try:
-        yield from Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-            delayed(_call)(function, call) for call in calls
-        )
+        pool = Parallel(n_jobs=n_jobs, **how)
+        yield from pool(delayed(_call)(function, call) for call in calls)
     except BrokenExecutor:
         raise StudyError(
             "A process that read subjects died; often the memory was full. Use "

@@ -164,8 +164,12 @@ def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
 
 
 def _catch_warnings() -> AbstractContextManager[None]:
-    """Catch the warnings of all threads; only the main one can, else they just pass."""
-    main = threading.current_thread() is threading.main_thread()
+    """Catch the warnings of all threads; only the main one can, else they just pass.
+
+    So can the threads of Dask's workers, which by default have one.
+    """
+    thread = threading.current_thread()
+    main = thread is threading.main_thread() or "Dask-" in thread.name
     can = main and not _COLLECTOR.is_installed
     return _COLLECTOR.installed() if can else nullcontext()
 
@@ -366,7 +370,7 @@ class PiecewiseAligner(BaseAligner):
             blas_threads(1),
         ):
             calls = ((function, *task) for task in tasks)
-            outcomes = on_workers(try_piece, calls, n_jobs)
+            outcomes = on_workers(try_piece, calls, n_jobs, n_small=len(numbers))
             try:
                 for k, (result, *told) in zip(numbers, outcomes, strict=True):
                     tick()
