@@ -235,11 +235,12 @@ def main():
     meshes, what, inside = cortex(n)
     people = simulate(n_subjects, n_samples, 2 * inside.sum())
     if options.device:
-        import torch
-
         at = [m.coordinates[inside] + 1000 * i for i, m in enumerate(meshes.values())]
         where, spaces = {"coordinates": np.concatenate(at)}, [None] * n_subjects
-        people = [torch.as_tensor(X, device=options.device) for X in people]
+        if options.device != "cpu":
+            import torch
+
+            people = [torch.as_tensor(X, device=options.device) for X in people]
         what += f" on {options.device}"
     else:
         where, (people, space) = {"mesh": meshes}, as_study(people, inside)
