@@ -33,10 +33,10 @@ def study_html(study: Any) -> str:
 def result_html(result: Any, interval: tuple[float, float] | None) -> str:
     """Show a result: mean, interval over subjects, chance, p, and the folds."""
     p = getattr(result, "p_value", None)
-    facts = {"mean": f"{result.mean:.3f}", "std": f"{result.std:.3f}"}
+    facts = {"mean": f"{result.mean:z.3f}", "std": f"{result.std:.3f}"}
     if interval is not None:
-        facts["95 % interval"] = f"{interval[0]:.3f} to {interval[1]:.3f}"
-    facts["chance"] = f"{result.chance:.3f}"
+        facts["95 % interval"] = f"{interval[0]:z.3f} to {interval[1]:z.3f}"
+    facts["chance"] = f"{result.chance:z.3f}"
     if p is not None:
         facts["p"] = f"{p:.3g} (at least {result.smallest_p:.3g})"
     frame = result.to_frame()

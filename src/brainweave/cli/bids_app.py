@@ -33,8 +33,7 @@ def run(
     bids_dir: Annotated[Path, typer.Argument(help="BIDS dataset, or fMRIPrep output.")],
     output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
     analysis_level: Annotated[
-        str | None,
-        typer.Argument(help="participant or group. Default: both."),
+        str | None, typer.Argument(help="participant or group. Default: both.")
     ] = None,
     *,
     participant_label: c.Participants = None,
@@ -153,13 +152,6 @@ class Job:
 
         return open_dataset(self.folder, self.derivatives)
 
-    def study(self, id: str) -> "Study":
-        """Return a study of one subject."""
-        from brainweave.study.formats.any_format import call_with
-        from brainweave.study.formats.bids import load_bids
-
-        return call_with(load_bids, self.dataset, subjects=[id], **self.data)
-
     def sources(self, id: str) -> dict[str, Path]:
         """Return the files that a subject's basis depends on, by name."""
         from brainweave.study.formats.bids_derivative import source_files
@@ -257,6 +249,8 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
     from brainweave import save
     from brainweave.basis.basis import SubjectBasis
+    from brainweave.study.formats.any_format import call_with
+    from brainweave.study.formats.bids import load_bids
     from brainweave.study.formats.bids_derivative import first_image
     from brainweave.study.subject import Subject, fingerprint
 
@@ -264,7 +258,7 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
         return
     check_can_write(target)
     stamps = {name: file_stamp(path) for name, path in job.sources(id).items()}
-    study = job.study(id)
+    study: Study = call_with(load_bids, job.dataset, subjects=[id], **job.data)
     (lazy,) = study
     samples = lazy.data()
     names = ("labels", "runs", "onsets", "stimuli", "space")

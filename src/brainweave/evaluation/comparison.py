@@ -301,12 +301,12 @@ def _judge_accuracy(
     result = results[name]
     where, between = result.protocol or "", subject_interval(result)
     if between is not None:
-        ends = " to ".join(_written(result, end) for end in between)
+        ends = " to ".join(write_score(result, end) for end in between)
         where = "; ".join(filter(None, (where, f"95 % interval over subjects {ends}")))
     meant = getattr(result, "chance_is", "")
     kind = getattr(result, "score", "accuracy")
     told = TOLD.get(kind, "the score of left-out subjects is {}")
-    mean, chance = (_written(result, v) for v in (_mean(result), result.chance))
+    mean, chance = (write_score(result, v) for v in (_mean(result), result.chance))
     text = (
         f"With {name}, {told.format(mean)}{where and f' ({where})'}; chance"
         f"{meant and f', {meant},'} is {chance}"
@@ -335,19 +335,19 @@ def _judge_gains(
             how += ", corrected for all pairs of methods"
         test = ChanceTest(pair.p, pair.smallest_p, how)
         side = "higher" if pair.better == name else "lower"
-        kind = getattr(results[name], "score", "accuracy")
-        points = f"{pair.difference:.3f} {side}"
+        kind, points = getattr(results[name], "score", "accuracy"), pair.difference
+        much = f"{points:.3f}"
         if kind in SHARES:
-            points = f"{100 * pair.difference:.1f} percentage points {side}"
-        what = SHARES.get(kind, "the score")
+            much = f"{100 * points:.1f} percentage points"
         than = other if other == UNALIGNED else f"with {other}"
-        text = f"With {name}, {what} is {points} than {than} ({test})"
+        what, differs = SHARES.get(kind, "the score"), test.p < SIGNIFICANT
+        text = f"With {name}, {what} is {much} {side} than {than} ({test})"
         if not test.can_tell:
             judged.append((None, f"{text}: too few subjects to tell them apart."))
-            continue
-        differs = test.p < SIGNIFICANT
-        told = "" if differs else ", which may be chance"
-        judged.append((differs and side == "higher", f"{text}{told}."))
+        elif differs:
+            judged.append((side == "higher", f"{text}."))
+        else:
+            judged.append((False, f"{text}, which may be chance."))
     return judged
 
 
@@ -356,16 +356,15 @@ def _mean(result: Any) -> float:
     return float(np.nanmean(result.scores))
 
 
-def _written(result: Any, value: Any) -> str:
-    """Write a score: shares in per cent."""
-    if getattr(result, "score", "accuracy") in SHARES:
-        return percent(value)
-    return f"{value:.3f}"
+def write_score(result: Any, value: Any) -> str:
+    """Write a score of a result: shares in per cent; no zero has a sign."""
+    share = getattr(result, "score", "accuracy") in SHARES
+    return percent(value) if share else f"{value:z.3f}"
 
 
 def percent(share: Any) -> str:
     """Write a share as people read it; the space does not break."""
-    return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
+    return f"{100 * share:z.1f}".removesuffix(".0") + "\u00a0%"
 
 
 def verdict(results: Mapping[str, Any]) -> str:
@@ -435,7 +434,7 @@ class Comparison:
             frame = frame.drop(columns="error")
         if frame["aligned_on"].nunique() < 2:  # the same for all methods
             frame = frame.drop(columns="aligned_on")
-        shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
+        shown = dict.fromkeys(("mean", "std", "chance"), "z.3f")
         shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f", "aligned_on": ".0f"}
         columns = []
         for name, values in frame.items():

@@ -43,11 +43,7 @@ from brainweave.evaluation.evaluate import (
     shares_fit,
     takes_bases,
 )
-from brainweave.evaluation.measures import (
-    Classification,
-    Measure,
-    copy_with_seed,
-)
+from brainweave.evaluation.measures import Classification, Measure, copy_with_seed
 from brainweave.evaluation.results import INCIDENTAL, GridResult
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import json_checksum, plain

@@ -26,12 +26,7 @@ from brainweave.evaluation.comparison import SIGNIFICANT, flip_tests
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import choose_measure
 from brainweave.evaluation.results import chance_level
-from brainweave.evaluation.splits import (
-    Split,
-    SplitStudy,
-    split_study,
-    subject_folds,
-)
+from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.study.study import Study, Subject
 
 if TYPE_CHECKING:
@@ -250,12 +245,12 @@ class InformationMap:
         what = "neighborhoods" if self.centers is not None else "places"
         best = int(table["score"].argmax())
         gain = table["difference"].mean()
-        more = "" if np.isnan(gain) else f"; {gain:+.3f} by alignment, on average"
+        more = "" if np.isnan(gain) else f"; {gain:+z.3f} by alignment, on average"
         return (
             f"{UNITS.get(self.measure, self.measure)} above chance in {n} of "
             f"{len(table)} {what} (FDR {SIGNIFICANT:g}), highest in "
-            f"{self.names[best]}: {table['score'][best]:.3f}, chance "
-            f"{self.chance[best]:.3f}{more}"
+            f"{self.names[best]}: {table['score'][best]:z.3f}, chance "
+            f"{self.chance[best]:z.3f}{more}"
         )
 
 

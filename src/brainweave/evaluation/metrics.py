@@ -430,11 +430,7 @@ def reconstruction_score(
 
 
 def on_timeline(
-    shared: Sequence[Any],
-    ids: Sequence[Any] | None,
-    standardize: bool,
-    *,
-    owner: str,
+    shared: Sequence[Any], ids: Sequence[Any] | None, standardize: bool, *, owner: str
 ) -> tuple[list[Matrix], Codes]:
     """Return features on one timeline, rows of NaN where nothing was seen, and films.
 

@@ -26,12 +26,6 @@ class Timeline(metrics.Timeline):
 
     seconds: Matrix | None = None  # into the film at each step, if ids tell
 
-    def lay(self, values: Sequence[Any]) -> list[Matrix]:
-        """Put rows of subjects at their steps; NaN where a subject has no sample."""
-        return [
-            self.place(np.asarray(to_numpy(x), float), i) for i, x in enumerate(values)
-        ]
-
     def standardized(self, shared: Sequence[Any]) -> list[Matrix]:
         """Bring the features of each person to unit variance within each film."""
         out = [np.array(to_numpy(x), float) for x in shared]
@@ -104,10 +98,7 @@ def _label_clock(ax: Any, timeline: Timeline) -> None:
 
 @style.styled
 def plot_coverage(
-    study: Any,
-    *,
-    names: Sequence[str] | None = None,
-    axes: "Axes | None" = None,
+    study: Any, *, names: Sequence[str] | None = None, axes: "Axes | None" = None
 ) -> "Axes":
     """Plot who saw which part of the films, a strip per subject.
 
@@ -182,7 +173,8 @@ def plot_time_courses(
     """
     timeline = _need_timeline(study)
     wanted = [k for k in components if k < to_numpy(shared[0]).shape[1]]
-    laid = timeline.lay(timeline.standardized([to_numpy(x)[:, wanted] for x in shared]))
+    scaled = timeline.standardized([to_numpy(x)[:, wanted] for x in shared])
+    laid = [timeline.place(x, i) for i, x in enumerate(scaled)]
     ax = style.new_axes(axes, 6.8, 0.8 + 0.85 * len(wanted))
     places = [-5.0 * row for row in range(len(wanted))]
     mean = average_seen(laid)

@@ -5,7 +5,6 @@ subjects.
 """
 
 import base64
-import csv
 import io
 import platform
 import tomllib
@@ -18,7 +17,6 @@ from itertools import product
 from numbers import Integral, Real
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from markupsafe import Markup
@@ -36,15 +34,11 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.evaluation.information_map import SHOWN
 from brainweave.evaluation.isc import inter_subject_correlation
-from brainweave.evaluation.metrics import average_seen, known_mean
 from brainweave.persistence.codec import plain
-from brainweave.plotting.films import Timeline
 from brainweave.plotting.results import Scored, labels_of, method_label
 from brainweave.plotting.style import clean_text, subject_name
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
-
-_FORMULA = ("=", "+", "-", "@")  # begin text that a spreadsheet would run
 
 
 def asset(name: str) -> str:
@@ -75,12 +69,12 @@ def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
     return Markup(environment.get_template(template).render(**values))
 
 
-MOST_PLACES = 40  # of the brain that a table shows; all are in the download
+MOST_ROWS = 40  # of places of the brain, or of features
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with names: shown as a table, or offered as a CSV file."""
+    """Values in named columns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -91,22 +85,12 @@ class Table:
         kept = {n: c for n, c in columns.items() if any(v is not None for v in c)}
         return cls(list(kept), list(zip(*kept.values(), strict=True)))
 
-    def first(self, most: int) -> tuple["Table", str]:
-        """Return the first rows, and words for captions where these are not all."""
-        cut = f"the first {most} of " if len(self.rows) > most else ""
-        return Table(self.columns, self.rows[:most]), cut
-
-    def csv(self) -> str:
-        """Write the table as CSV."""
-        out = io.StringIO()
-        rows = [self.columns, *self.rows]
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
-        return out.getvalue()
-
-    def data_uri(self) -> str:
-        """Return the CSV as a data URI."""
-        return "data:text/csv;charset=utf-8," + quote(self.csv(), safe=",;:!*()'")
+    def first_rows(self, what: str, whole: str) -> tuple["Table", str]:
+        """Return the first rows, and words for captions: of what, and where all are."""
+        told, n = f"all {what}", len(self.rows)
+        if n > MOST_ROWS:
+            told = f"the first {MOST_ROWS} of {n:,} {what}; all are in {whole}"
+        return Table(self.columns, self.rows[:MOST_ROWS]), told
 
     def is_number(self, column: int) -> bool:
         """Whether a column holds numbers, which are aligned to the right."""
@@ -119,13 +103,12 @@ class Table:
 class Element:
     """One figure, table or text of the report."""
 
-    id: str  # unique; a link can point at it, and files are named after it
+    id: str  # unique; a link can point at it
     title: str
     caption: str
     wide: bool
     figure: Markup | None = None  # HTML made by us
-    table: Table | None = None  # numbers to show
-    data: Table | None = None  # numbers to download; by default those shown
+    table: Table | None = None
 
     @classmethod
     def make(
@@ -134,15 +117,14 @@ class Element:
         values: Mapping[str, Any] | None = None,
         *,
         figure: Any = None,
-        **options: Any,
+        table: Table | None = None,
     ) -> "Element":
         """Make an element with the texts of its kind, filled in with values."""
         texts, values = TEXTS["elements"][kind], values or {}
         if figure is not None and not isinstance(figure, Markup):
             figure = picture(figure, texts["label"].format(**values))
         title, below = (texts.get(n, "").format(**values) for n in ("title", "caption"))
-        wide = {"wide": texts.get("wide", False), **options}
-        return cls(kind, title, below, figure=figure, **wide)
+        return cls(kind, title, below, texts.get("wide", False), figure, table)
 
 
 @dataclass(frozen=True)
@@ -172,15 +154,8 @@ def show(value: Any) -> str:
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return "yes" if value else "no"
     if isinstance(value, Real) and not isinstance(value, Integral):
-        return f"{float(value):.4g}"
+        return f"{float(value):z.4g}"
     return str(value)
-
-
-def _csv_cell(value: Any) -> str:
-    if isinstance(value, Real):
-        return str(int(value)) if isinstance(value, Integral) else f"{value:.6g}"
-    text = "" if value is None else clean_text(value, limit=200)
-    return "'" + text if text.startswith(_FORMULA) else text
 
 
 def picture(drawn: Any, label: str, *, brain: bool = False) -> Markup:
@@ -221,7 +196,11 @@ def data_section(inputs: Inputs) -> Section | None:
     study = inputs.study
     if study is not None:
         if inputs.film is not None:
-            elements.append(_coverage(inputs, inputs.film))
+            seen = inputs.film.seen
+            everyone, n = int(seen.all(axis=0).sum()), seen.shape[1]
+            values = {"n": n, "all": everyone, "share": percent(everyone / n)}
+            figure = plotting.plot_coverage(inputs.film, names=inputs.names)
+            elements.append(Element.make("coverage", values, figure=figure))
         elif study.categories:
             distinct = len({tuple(map(str, labels_of(s))) for s in study})
             values = {"n": len(inputs.names), "distinct": distinct}
@@ -271,23 +250,12 @@ def _accuracy(inputs: Inputs) -> Element:
         drawn |= {inputs.title(s): s.result for s in members}
         rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    folds = [
-        [
-            *(s.name, s.protocol, fold.get("half")),
-            " ".join(map(str, fold.get("test_subjects", ()))),
-            *(float(score), s.chance),
-        ]
-        for s in inputs.results
-        for fold, score in zip(s.folds, s.scores, strict=True)
-    ]
     called, texts = inputs.results[0].called, measure_texts(inputs.results[0].score)
-    header = ["method", "protocol", "half", "test subjects", called, "chance"]
     return Element.make(
         "accuracy",
         {**texts, "score": called.capitalize()},
         figure=plotting.plot_accuracy(drawn),
         table=Table.of(columns),
-        data=Table(header, folds),
     )
 
 
@@ -350,18 +318,10 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
 def _confusion(inputs: Inputs) -> Element | None:
     """Draw the confusions of the method that counts."""
     scored = inputs.main_result(inputs.panels[0][1])
-    counts = getattr(scored.result, "confusion", None)
-    if counts is None:
+    if getattr(scored.result, "confusion", None) is None:
         return None
-    counts, categories = np.asarray(counts), list(scored.result.categories)
-    names = [(a, b) for a in categories for b in categories]
-    rows = [[*pair, int(n)] for pair, n in zip(names, counts.flat, strict=True)]
-    return Element.make(
-        "confusion",
-        {"name": inputs.title(scored)},
-        figure=plotting.plot_confusion(scored.result),
-        data=Table(["true", "predicted", "samples"], rows),
-    )
+    drawn = plotting.plot_confusion(scored.result)
+    return Element.make("confusion", {"name": inputs.title(scored)}, figure=drawn)
 
 
 def learning_section(curve: Any) -> Section | None:
@@ -383,16 +343,15 @@ def information_section(found: Any) -> Section | None:
     """Draw scores above chance, with and without alignment, and list the places."""
     if found is None:
         return None
-    table = found.to_frame()
-    ranked = table.sort_values(["p", "score"], ascending=[True, False])
+    frame = found.to_frame()
+    ranked = frame.sort_values(["p", "score"], ascending=[True, False])
     columns = ["place", "n_voxels", "score", "chance", "p", "p_fdr", "p_max"]
-    if np.isfinite(table["baseline"]).any():
+    if np.isfinite(frame["baseline"]).any():
         columns += ["baseline", "difference", "difference_p_fdr"]
-    data = Table.of({c: ranked[c].tolist() for c in ranked})
-    shown, cut = Table.of({c: ranked[c].tolist() for c in columns}).first(MOST_PLACES)
-    options: dict[str, Any] = {"table": shown, "data": data, "wide": True}
-    places = Element.make("information-places", {"shown": cut}, **options)
-    elements = [_pictures(found, table), places]
+    table = Table.of({c: ranked[c].tolist() for c in columns})
+    shown, told = table.first_rows("places", "its to_frame() and places.tsv")
+    places = Element.make("information-places", {"shown": told}, table=shown)
+    elements = [_pictures(found, frame), places]
     return Section.make("information", elements, summary=str(found))
 
 
@@ -439,10 +398,10 @@ def _pieces(model: Any, check: Any) -> Element:
         title = TEXTS["elements"]["pieces"]["title"]
         figure = picture(plotting.plot_brain(image, space), title, brain=True)
     ranked = check.pieces.sort_values(["p", "agreement"], ascending=[True, False])
-    data = Table.of({name: own.tolist() for name, own in ranked.reset_index().items()})
-    shown, cut = data.first(MOST_PLACES)
-    values = {"shown": cut, "least": f"{1 / (1 + check.n_permutations):.2g}"}
-    return Element.make("pieces", values, figure=figure, table=shown, data=data)
+    table = Table.of({name: own.tolist() for name, own in ranked.reset_index().items()})
+    shown, told = table.first_rows("pieces", "alignment_check(model).pieces")
+    values = {"shown": told, "least": f"{1 / (1 + check.n_permutations):.2g}"}
+    return Element.make("pieces", values, figure=figure, table=shown)
 
 
 def _components(inputs: Inputs) -> Element:
@@ -461,9 +420,9 @@ def _components(inputs: Inputs) -> Element:
         columns["agreement, in sample"] = summary["agreement"].round(2)
         shares = summary.filter(like="variance").mean(axis=1)
         columns["variance, mean"] = [percent(v) for v in shares]
-    data = Table(list(columns), list(zip(*columns.values(), strict=True)))
-    shown, cut = data.first(MOST_PLACES)
-    return Element.make("components", {"shown": cut}, table=shown, data=data)
+    table = Table(list(columns), list(zip(*columns.values(), strict=True)))
+    shown, told = table.first_rows("features", "model.component_summary()")
+    return Element.make("components", {"shown": told}, table=shown)
 
 
 def details_section(inputs: Inputs) -> Section | None:
@@ -534,41 +493,21 @@ def _titled(title: str, brain: Any) -> Markup:
     return Markup("<h4>{}</h4>{}").format(title, picture(brain, title, brain=True))
 
 
-MAX_LISTED = 10  # shared features of samples that can be downloaded
-
-
 def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
     study, shared = inputs.study, inputs.shared
     if not shared or study is None or method_label(inputs.method) == UNALIGNED:
         return None
-    k = min(shared[0].shape[1], MAX_LISTED)
-    rows = [
-        [
-            s.id,
-            i,
-            None if s.runs is None else s.runs[i],
-            label,
-            *features[i, :k].round(4),
-        ]
-        for s, features in zip(study, shared, strict=True)
-        for i, label in enumerate(labels_of(s))
-    ]
-    axes = [f"shared feature {i}" for i in range(k)]
-    data = Table(["subject", "sample", "run", "label", *axes], rows)
-    pair = 0, min(1, k - 1)
-    people = [
-        [subject_name(n)] * len(x) for n, x in zip(inputs.names, shared, strict=True)
-    ]
+    named = zip(inputs.names, shared, strict=True)
+    people = [[subject_name(name)] * len(x) for name, x in named]
     drawn = {"shared-space": people}
     if len(study.categories) > 1:
         labels = [labels_of(s) for s in study]
         drawn = {"shared-space": labels, "shared-space-subjects": people}
+    pair = 0, min(1, shared[0].shape[1] - 1)
     elements = [
         Element.make(
-            kind,
-            figure=plotting.plot_shared_space(shared, told, components=pair),
-            data=data if kind == "shared-space" else None,
+            kind, figure=plotting.plot_shared_space(shared, told, components=pair)
         )
         for kind, told in drawn.items()
     ]
@@ -578,19 +517,6 @@ def space_section(inputs: Inputs) -> Section | None:
 MAX_COURSES = 6  # features drawn over time
 
 
-def _coverage(inputs: Inputs, film: Timeline) -> Element:
-    """Draw who saw which part of the films."""
-    seen, n = film.seen, film.films.size
-    everyone = int(seen.all(axis=0).sum())
-    rows = [[film.name(t), *map(int, seen[:, t])] for t in range(n)]
-    return Element.make(
-        "coverage",
-        {"n": n, "all": everyone, "share": percent(everyone / n)},
-        figure=plotting.plot_coverage(film, names=inputs.names),
-        data=Table(["time", *inputs.names], rows),
-    )
-
-
 def film_section(inputs: Inputs) -> Section | None:
     """Show shared features over the film, and, of held-out samples, how alike."""
     film, shared = inputs.film, inputs.shared
@@ -598,42 +524,24 @@ def film_section(inputs: Inputs) -> Section | None:
         return None
     # features of each half come from a model of the other, of a scale of its own
     shared = film.standardized(shared)
-    elements: list[Element | None] = [_time_courses(film, shared)]
+    n = shared[0].shape[1]
+    k = min(n, MAX_COURSES)
+    courses = plotting.plot_time_courses(shared, film, components=range(k))
+    values = {"k": k, "all": n}
+    elements = [Element.make("time-courses", values, figure=courses)]
     if inputs.drawn == "not align":
-        elements.append(_correlations(inputs, film, shared))
-    texts = TEXTS["drawn"]
-    told = texts["film, not align" if inputs.drawn == "not align" else "film, aligned"]
+        ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
+        found = inter_subject_correlation(shared, ids).T
+        bars = {
+            # NaN where a feature does not vary in a person: no zero of the mean
+            f"feature {k}": SimpleNamespace(
+                scores=own[np.isfinite(own)], chance=0.0, score="isc"
+            )
+            for k, own in enumerate(found)
+            if np.isfinite(own).any()
+        }
+        if bars:
+            drawn = plotting.plot_accuracy(bars)
+            elements.append(Element.make("correlations", figure=drawn))
+    told = TEXTS["drawn"][f"film, {inputs.drawn}"]
     return Section.make("film", elements, drawn=told)
-
-
-def _time_courses(film: Timeline, shared: list[Any]) -> Element:
-    k = min(shared[0].shape[1], MAX_COURSES)
-    mean = average_seen(film.lay(shared))
-    columns = ["time", *(f"feature {i}" for i in range(mean.shape[1]))]
-    return Element.make(
-        "time-courses",
-        {"k": k, "all": shared[0].shape[1]},
-        figure=plotting.plot_time_courses(shared, film, components=range(k)),
-        data=Table(columns, [[film.name(t), *row] for t, row in enumerate(mean)]),
-    )
-
-
-def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element | None:
-    ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
-    found = inter_subject_correlation(shared, ids).T
-    # NaN where a feature does not vary in a person: no zero of the mean
-    known = [own[np.isfinite(own)] for own in found]
-    bars = {
-        f"feature {k}": SimpleNamespace(scores=scores, chance=0.0, score="isc")
-        for k, scores in enumerate(known)
-        if scores.size
-    }
-    if not bars:
-        return None
-    names = [subject_name(name) for name in inputs.names]
-    rows = [[k, known_mean(own), *own] for k, own in enumerate(found)]
-    return Element.make(
-        "correlations",
-        figure=plotting.plot_accuracy(bars),
-        data=Table(["feature", "mean", *names], rows),
-    )
