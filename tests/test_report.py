@@ -23,7 +23,7 @@ from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
 from brainweave.report.inputs import gather
-from brainweave.report.sections import Table, picture
+from brainweave.report.sections import element, picture
 from brainweave.study import Study, Subject
 from evaluation_studies import signal_or_noise
 
@@ -691,11 +691,15 @@ def test_a_folder_is_no_file(tmp_path, study):
 
 
 def test_a_long_table_is_cut_and_says_where_the_whole_is():
-    table = Table(["place", "p"], [[f"p{i}", 0.5] for i in range(1234)])
-    shown, told = table.first_rows("places", "places.tsv")
-    assert (len(shown.rows), shown.rows[-1][0]) == (40, "p39")
-    assert told == "the first 40 of 1,234 places; all are in places.tsv"
-    assert shown.first_rows("places", "places.tsv")[1] == "all places"
+    long, short = (
+        element("pieces", {"least": 0.01}, table={"piece": range(n), "p": [0.5] * n})
+        for n in (1234, 40)
+    )
+    told = "Shown: the first 40 of 1,234 pieces; all are in alignment_check(model)"
+    assert told in long["caption"]
+    assert "Shown: all pieces." in short["caption"]
+    assert long["table"] == short["table"]
+    assert len(short["table"]["rows"]) == 40
 
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=4))

@@ -112,8 +112,8 @@ def test_a_feature_that_does_not_vary_is_no_zero_of_the_mean(rng):
     model = bw.NoAlignment().fit(study)
     inputs = gather(study=study, model=model, results=None, config=None)
     inputs.film, inputs.drawn, inputs.shared = read_timeline(study), "not align", shared
-    *_, last = film_section(inputs).elements
-    first, second = drawn_means(f'id="{last.id}"{last.figure}')
+    last = film_section(inputs)["elements"][-1]
+    first, second = drawn_means(f'id="{last["id"]}"{last["figure"]}')
     found = bw.inter_subject_correlation([zscored(x) for x in shared])
     assert np.isnan(found[3, 0])
     assert_allclose(first, found[:3, 0].mean(), atol=5.1e-4)
