@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from brainweave import ClassificationResult
 from brainweave.evaluation.results import (
     GridResult,
-    SubjectScores,
     chance_level,
+    make_result,
     read_results,
     write_results,
 )
@@ -48,7 +47,7 @@ RECORDS = [record(0, 0, 0.5), record(0, 1, 0.75), record(1, 0, 1.0)]
 
 def classified(records=RECORDS):
     fields = {"categories": ["a", "b"], "protocol": "joint", "seconds": 1.5}
-    return ClassificationResult._from_records(records, **fields, **ABOUT)
+    return make_result(records, **fields, **ABOUT)
 
 
 def test_a_result_sums_up_its_folds():
@@ -109,8 +108,9 @@ def test_scores_of_subjects_find_their_place():
     for r in records:
         del r["confusion"]
     records[2]["chance"] = 0.4
-    options = {"subjects": subjects, "score": "matching", "protocol": "joint"}
-    result = SubjectScores._from_records(records, **options, method="GDM")
+    about = {"study": {"subjects": subjects}, "design": {"measure": "matching"}}
+    about |= {"protocol": "joint", "method": "GDM", "categories": []}
+    result = make_result(records, **about)
     nan = np.nan
     assert_allclose(result.scores, [[0.85, 0.65, 0.4, 0.6], [nan, nan, 0.9, 1.1]])
     assert_allclose(result.chance, 0.3)  # halves weigh the same

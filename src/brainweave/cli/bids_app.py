@@ -196,7 +196,16 @@ def make_bases(job: Job) -> None:
     from brainweave._core.workers import blas_threads, cluster_workers, on_workers
     from brainweave.study.formats.bids_derivative import entities_of
 
-    ids = _chosen_subjects(job)
+    folder = job.folder
+    ids = sorted(
+        p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()
+    )
+    if not ids:
+        raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
+    if given := job.params["participant_label"]:
+        asked = [label.removeprefix("sub-") for label in given]
+        c.refuse_unknown(asked, ids, f"There is no subject '{{}}' in {str(folder)!r}")
+        ids = list(dict.fromkeys(asked))
     job.derivative.write_description()
     job.console.resume_hint = "Run the same command again; finished subjects are kept."
     path_of, kind_of = job.derivative.basis_path, partial(entities_of, job.dataset)
@@ -227,22 +236,6 @@ def _try_basis(id: str, target: Path, job: Job) -> str:
     except Exception as error:
         return error_message(error)
     return ""
-
-
-def _chosen_subjects(job: Job) -> list[str]:
-    """Return the ids given by --participant-label, else those of all subjects."""
-    folder = job.folder
-    found = sorted(
-        {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
-    )
-    if not found:
-        raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
-    given = job.params["participant_label"]
-    if not given:
-        return found
-    ids = [label.removeprefix("sub-") for label in given]
-    c.refuse_unknown(ids, found, f"There is no subject '{{}}' in {str(folder)!r}")
-    return list(dict.fromkeys(ids))
 
 
 def _make_basis(id: str, target: Path, job: Job) -> None:

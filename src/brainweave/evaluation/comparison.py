@@ -57,21 +57,11 @@ def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
 
 
 def flip_tests(values: Any, *, two_sided: bool = False) -> dict[str, Matrix]:
-    """Test the mean over subjects at each place, by flipping signs of subjects alike.
+    """Test means over subjects, a place a row, by flipping signs of subjects alike.
 
-    Parameters
-    ----------
-    values : array of shape (n_places, n_subjects)
-        What is zero by chance.
-    two_sided : bool, default=False
-        Whether also means below zero count.
-
-    Returns
-    -------
-    dict
-        ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by the
-        largest mean of all places, each in units of its root mean square. NaN at places
-        with a NaN.
+    Returns ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by
+    the largest mean of all places, each in units of its root mean square. NaN at places
+    with a NaN.
 
     Examples
     --------
@@ -367,27 +357,6 @@ def percent(share: Any) -> str:
     return f"{100 * share:z.1f}".removesuffix(".0") + "\u00a0%"
 
 
-def verdict(results: Mapping[str, Any]) -> str:
-    """Say which method scores highest, whether above chance, and above the others.
-
-    Of results of both protocols those of "held-out" are judged, which favours nobody.
-    """
-    protocols = [result.protocol for result in results.values()]
-    protocol = "held-out" if "held-out" in protocols else protocols[0]
-    judged = {
-        name.removesuffix(f" ({protocol})"): result
-        for name, result in results.items()
-        if result.protocol == protocol
-    }
-    best = max(judged, key=lambda name: _mean(judged[name]))
-    rivals = [result for name, result in judged.items() if name != best]
-    reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
-    if rivals and len(reasons) == 1:
-        few = f"Methods cannot be compared with fewer than {MIN_SUBJECTS} subjects."
-        reasons.append((None, few))
-    return " ".join(text for _, text in reasons)
-
-
 # -- several methods on one study ------------------------------------------------------
 
 
@@ -420,10 +389,27 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The best method, and whether it is above chance and above the others."""
+        """The best method, and whether it is above chance and above the others.
+
+        Of results of both protocols those of "held-out" are judged, which favours
+        nobody.
+        """
         if not self.results:
             return "None of the methods could be scored."
-        return verdict(self.results)
+        protocols = [result.protocol for result in self.results.values()]
+        protocol = "held-out" if "held-out" in protocols else protocols[0]
+        judged = {
+            name.removesuffix(f" ({protocol})"): result
+            for name, result in self.results.items()
+            if result.protocol == protocol
+        }
+        best = max(judged, key=lambda name: _mean(judged[name]))
+        rivals = [result for name, result in judged.items() if name != best]
+        reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
+        if rivals and len(reasons) == 1:
+            few = f"Methods cannot be compared with fewer than {MIN_SUBJECTS} subjects."
+            reasons.append((None, few))
+        return " ".join(text for _, text in reasons)
 
     def __str__(self) -> str:
         """Lay out a table of the methods, what its columns mean, and the verdict."""
@@ -590,12 +576,11 @@ def compare_methods(
     split = split_study(study, y, halves=halves)
     chosen = choose_measure(measure, split.categories, **options)
     subject_folds(split.n_subjects, leave_out)  # refuses what leaves nobody
-    on_common = _methods_on_common_voxels(methods, split.splits[0].scored)
+    on_common, cut = _on_common_voxels(methods, split)
     grids = []
-    for common in (False, True):
+    for used, common in ((split, False), (cut, True)):
         members = {n: a for n, a in methods.items() if (n in on_common) == common}
         if members:
-            used = _on_common_voxels(split) if common else split
             source = GridStudy(split.name or "study", used, leave_out=leave_out)
             grids.append(Grid(source, members, protocols, chosen, random_state))
     found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
@@ -617,34 +602,35 @@ def compare_methods(
     return comparison
 
 
-def _on_common_voxels(split: SplitStudy) -> SplitStudy:
-    """Return a split study with the voxels that all subjects have."""
+def _on_common_voxels(
+    methods: Mapping[str, Any], split: SplitStudy
+) -> tuple[list[str], SplitStudy]:
+    """Return, and warn of, methods that need the voxels all have, and a study of these.
+
+    Both are empty, or the study itself, where no method needs them or all masks agree.
+    """
+    from brainweave.aligners.no_alignment import NoAlignment
+
+    names = [n for n, a in methods.items() if isinstance(a, NoAlignment)]
+    study = split.splits[0].scored
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
+    # equal numbers of voxels are not the same voxels
+    same = all(m is None or np.array_equal(m, masks[0]) for m in masks)
+    if not names or same or any(m is None for m in masks):
+        return [], split
+    try:
+        n = common_space((s.id, s.space) for s in study).n_voxels
+    except StudyError:
+        return [], split  # the method itself reports why it cannot be scored
+    warn_user(
+        "The masks differ. Methods that compare subjects voxel by voxel are scored on "
+        f"the {n} voxels that all subjects have."
+    )
     halves = {id(h): h for part in split.splits for h in (part.aligning, part.scored)}
     cut = {key: common_voxels(half) for key, half in halves.items()}
-    return SplitStudy(
+    return names, SplitStudy(
         [Split(cut[id(p.aligning)], cut[id(p.scored)]) for p in split.splits],
         name=split.name,
         fingerprint=split.fingerprint,  # of the whole study
         design={**split.design, "voxels": "common"},
     )
-
-
-def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[str]:
-    """Return, and warn of, the methods that need the voxels which all subjects have."""
-    from brainweave.aligners.no_alignment import NoAlignment
-
-    names = [n for n, a in methods.items() if isinstance(a, NoAlignment)]
-    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
-    # equal numbers of voxels are not the same voxels
-    same = all(m is None or np.array_equal(m, masks[0]) for m in masks)
-    if not names or same or any(m is None for m in masks):
-        return []
-    try:
-        n = common_space((s.id, s.space) for s in study).n_voxels
-    except StudyError:
-        return []  # the method itself reports why it cannot be scored
-    warn_user(
-        "The masks differ. Methods that compare subjects voxel by voxel are scored on "
-        f"the {n} voxels that all subjects have."
-    )
-    return names

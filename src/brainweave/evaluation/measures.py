@@ -125,40 +125,35 @@ class Classification:
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        codes, orders = coded_labels(split, batch[0].half), None
+        half = batch[0].half
+        codes, orders = coded_labels(split, half), None
         if self.n_permutations:
-            half = batch[0].half
             runs = [subject.runs for subject in split.splits[half].scored]
             orders = LabelOrders(codes, runs, [context.draw, half])
         seeded = copy_with_seed(self.classifier, context.seed)
         make_task, classifier = prepare_tasks(
             batch[0].features, codes, split.ids, seeded
         )
+
+        def classify(task: Task, who: Sequence[list[int]]) -> Any:
+            answer, told = run_task(task, classifier)
+            if orders is not None:
+                draw, n = orders.draw, self.n_permutations
+                told["permuted_hits"] = permuted_hits(task, classifier, who, draw, n)
+                told["n_orders"] = orders.n_orders
+            return answer, told
+
         at_a_time = 1 if context.n_jobs == 1 else len(batch)
         for start in range(0, len(batch), at_a_time):
             folds = batch[start : start + at_a_time]
             tasks = [make_task(fold) for fold in folds]
-            answers = map_subjects(
-                lambda task: run_task(task, classifier), tasks, n_jobs=context.n_jobs
-            )
-            hits: list[list[int]] = [[] for _ in folds]
-            if orders is not None:
-                hits = map_subjects(
-                    lambda task, fold: permuted_hits(
-                        task, classifier, fold, orders, self.n_permutations
-                    ),
-                    tasks,
-                    folds,
-                    n_jobs=context.n_jobs,
-                )
-            for fold, task, (predicted, used), permuted in zip(
-                folds, tasks, answers, hits, strict=True
+            who = [(fold.train, fold.test) for fold in folds]
+            answers = map_subjects(classify, tasks, who, n_jobs=context.n_jobs)
+            for fold, task, (predicted, told) in zip(
+                folds, tasks, answers, strict=True
             ):
                 record = _classification_record(task, predicted, len(split.categories))
-                if orders is not None:
-                    record["permuted_hits"] = permuted
-                    record["n_orders"] = orders.n_orders
-                yield fold, record | used
+                yield fold, record | told
 
 
 def _classification_record(
@@ -226,9 +221,7 @@ class _SubjectBySubject:
         """Return what a record tells in addition."""
         return {}
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         """Return a score, or one per voxel, and chance.
 
         Rows of NaN were not seen. `predict` gives the voxels of the subject, measured
@@ -332,9 +325,7 @@ class Matching(_SubjectBySubject):
     def _told(self, aligner: Any) -> dict[str, Any]:
         return {"standardized": self._standardizes(aligner)}
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         how: Any = {"window": self.window, "step": self.step, "enough": self.enough}
         found = segment_hits(own, others, films=films, **how)
         score, chance = row_means(np.array(found))
@@ -354,9 +345,7 @@ class Reconstruction(_SubjectBySubject):
             "score", score, ("correlation", "r2"), owner="Reconstruction"
         )
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         return reconstruction_score(*predict(), score=self.score), 0.0
 
 
@@ -372,9 +361,7 @@ class Correlation(_SubjectBySubject):
     def _prepare(self, features: Any, aligner: Any) -> Matrix:
         return zscored(to_numpy(features))
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         return column_correlations(own, others), 0.0
 
 

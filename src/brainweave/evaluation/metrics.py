@@ -298,8 +298,16 @@ def segment_hits(
     Rows of NaN were not seen. Segments count where enough was seen by both and there is
     a rival; segments do not cross from one film into another.
     """
-    check_fraction("enough", enough, owner="time_segment_matching")
-    starts = _segment_starts(len(own), window, step)
+    owner = "time_segment_matching"
+    check_fraction("enough", enough, owner=owner)
+    check_int("window", window, minimum=1, owner=owner)
+    check_int("step", step, minimum=1, owner=owner)
+    if len(own) < 2 * window:
+        raise InputError(
+            f"{len(own)} samples hold no two segments of window={window} samples that "
+            "do not overlap. Use a shorter window."
+        )
+    starts = np.arange(0, len(own) - window + 1, step)
     at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
     correlation, common = _segment_correlations(own, others, window)
@@ -369,17 +377,6 @@ def _diagonal_sums(products: Matrix, window: int) -> Matrix:
     for w in range(window):
         total += products[w : w + n_segments, w : w + n_segments]
     return total
-
-
-def _segment_starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
-    check_int("window", window, minimum=1, owner="time_segment_matching")
-    check_int("step", step, minimum=1, owner="time_segment_matching")
-    if n_samples < 2 * window:
-        raise InputError(
-            f"{n_samples} samples hold no two segments of window={window} samples that "
-            "do not overlap. Use a shorter window."
-        )
-    return np.arange(0, n_samples - window + 1, step)
 
 
 def reconstruction_score(

@@ -451,28 +451,19 @@ def write_results(
     errors: Mapping[str, str] | None = None,
 ) -> None:
     """Write results by name, and the errors of methods without one, as JSON."""
+    named = {
+        name: plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
+        for name, r in results.items()
+    }
     document = {
         "format": FORMAT,
         "brainweave": __version__,
-        "results": {
-            name: _without_nan(
-                plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
-            )
-            for name, r in results.items()
-        },
+        # JSON does not have NaN
+        "results": json.loads(json.dumps(named), parse_constant={"NaN": None}.get),
         "errors": dict(errors or {}),
     }
     document["checksum"] = json_checksum(document)
     write_text(Path(path), json.dumps(document, indent=1) + "\n")
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by None in nested lists."""
-    if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def read_results(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -128,9 +128,10 @@ class GDMCV(BaseAligner):
         }
         settings = list(ParameterGrid(listed))  # refuses what is no list
         for params in settings:
-            if isinstance(params["kernel"], tuple):
-                params["kernel"], hp = params["kernel"]
-                params["kernel_params"] = {"hp": hp}
+            kernel = params["kernel"]
+            named, hp = kernel if isinstance(kernel, tuple) else (kernel, None)
+            hp = None if hp is None else {"hp": hp}
+            params |= {"kernel": named, "kernel_params": hp}
             self._model(params)._basis_settings(None)  # refuses what cannot be
         bases = self._read_bases(subjects, y)
         if any(basis._data is None for basis in bases):
@@ -156,9 +157,12 @@ class GDMCV(BaseAligner):
                 f"first failed with: {failed[0]}"
             )
         means = [float(f.mean()) if f.size else np.nan for f in folds]
-        names = ("params", "mean_test_score", "fold_scores", "error")
-        found = (settings, means, folds, failed)
-        self.cv_results_ = dict(zip(names, found, strict=True))
+        self.cv_results_ = {
+            "params": settings,
+            "mean_test_score": means,
+            "fold_scores": folds,
+            "error": failed,
+        }
         chosen = int(np.nanargmax(means))
         self.best_params_, self.best_score_ = settings[chosen], means[chosen]
         best = self._model(self.best_params_)

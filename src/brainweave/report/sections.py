@@ -34,7 +34,7 @@ from brainweave.evaluation.comparison import (
 from brainweave.evaluation.information_map import SHOWN
 from brainweave.evaluation.isc import inter_subject_correlation
 from brainweave.persistence.codec import plain
-from brainweave.plotting.results import Scored, labels_of, method_label
+from brainweave.plotting.results import labels_of, method_label
 from brainweave.plotting.style import clean_text, subject_name
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
@@ -226,7 +226,26 @@ def _accuracy(inputs: Inputs) -> Part:
     drawn: dict[str, Any] = {}
     for _, members in inputs.panels:
         drawn |= {inputs.title(s): s.result for s in members}
-        rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
+        for scored in members:
+            balanced = getattr(scored.result, "balanced_accuracy", None)
+            between, n = subject_interval(scored), len(scored.scores)
+            common = scored.design.get("voxels") == "common"
+            row = {
+                "method": scored.shown(members),
+                "protocol": scored.protocol or None,
+                scored.called: scored.write(scored.mean),
+                "95 % interval": between and " – ".join(map(scored.write, between)),
+                "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
+                "chance": scored.write(scored.chance),
+                "aligned on": scored.aligned_on,
+                "balanced accuracy": None if balanced is None else percent(balanced),
+                "p (permutation)": scored.p_value,
+                "smallest p possible": scored.smallest_p,
+                "folds": n,
+                "voxels": "in all masks" if common else None,
+                "classifier": scored.design.get("classifier"),
+            }
+            rows.append(row)
     called, texts = inputs.results[0].called, measure_texts(inputs.results[0].score)
     return element(
         "accuracy",
@@ -234,26 +253,6 @@ def _accuracy(inputs: Inputs) -> Part:
         figure=plotting.plot_accuracy(drawn),
         table=rows,
     )
-
-
-def _numbers(scored: Scored) -> dict[str, Any]:
-    balanced = getattr(scored.result, "balanced_accuracy", None)
-    between, n = subject_interval(scored), len(scored.scores)
-    common = scored.design.get("voxels") == "common"
-    return {
-        "protocol": scored.protocol or None,
-        scored.called: scored.write(scored.mean),
-        "95 % interval": between and " – ".join(map(scored.write, between)),
-        "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
-        "chance": scored.write(scored.chance),
-        "aligned on": scored.aligned_on,
-        "balanced accuracy": None if balanced is None else percent(balanced),
-        "p (permutation)": scored.p_value,
-        "smallest p possible": scored.smallest_p,
-        "folds": n,
-        "voxels": "in all masks" if common else None,
-        "classifier": scored.design.get("classifier"),
-    }
 
 
 def _comparisons(inputs: Inputs) -> Part | None:
@@ -435,34 +434,27 @@ def maps_section(inputs: Inputs) -> Part | None:
     k = min(k, max(1, getattr(inputs.model, "n_informative_", k)))
     if not chosen or not k:
         return None
+    check, holds, drawn = inputs.check, np.ones(k, dtype=bool), []
+    if check is not None and check.pieces is None and len(check.p) >= k:
+        holds = check.holds
     try:
-        part = _maps_element(inputs, chosen, k)
+        patterns = [own.patterns[list(range(k))] for own in chosen.values()]
+        dense = [p.toarray() if hasattr(p, "toarray") else p for p in patterns]
+        limit = max(float(np.abs(np.nan_to_num(p)).max(initial=0)) for p in dense)
+        for feature, (i, own) in product(range(k), chosen.items()):
+            doubt = "" if holds[feature] else " (does not hold up)"
+            who = subject_name(inputs.names[i])
+            image = own.to_image(feature)
+            brain = plotting.plot_brain(image, own.space, limit=limit or 1.0)
+            drawn.append(_titled(f"Shared feature {feature}, {who}{doubt}", brain))
+        part = element("maps-chosen", figure=Markup("").join(drawn))
     except BrainweaveError as error:  # no voxel weights, or no picture
         part = element("maps-note", {"error": str(error)})
-    check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
     values = {"subjects": f"{len(chosen)} of {len(inputs.model.maps_)} subjects"}
     values["features"] = f"{k} of {inputs.model.n_components_} shared features"
-    values["caution"] = texts["none_holds"] if fails else ""
+    values["caution"] = TEXTS["sections"]["maps"]["none_holds"] if fails else ""
     return section("maps", [part], **values)
-
-
-def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Part:
-    """Draw features on brains, all with one colour scale."""
-    features = list(range(n_components))
-    patterns = [map_.patterns[features] for map_ in maps.values()]
-    dense = [p.toarray() if hasattr(p, "toarray") else p for p in patterns]
-    limit = max(float(np.abs(np.nan_to_num(p)).max(initial=0)) for p in dense) or 1.0
-    check, drawn = inputs.check, []
-    holds = np.ones(n_components, dtype=bool)
-    if check is not None and check.pieces is None and len(check.p) >= n_components:
-        holds = check.holds
-    for k, i in product(features, maps):
-        doubt = "" if holds[k] else " (does not hold up)"
-        title = f"Shared feature {k}, {subject_name(inputs.names[i])}{doubt}"
-        brain = plotting.plot_brain(maps[i].to_image(k), maps[i].space, limit=limit)
-        drawn.append(_titled(title, brain))
-    return element("maps-chosen", figure=Markup("").join(drawn))
 
 
 def _titled(title: str, brain: Any) -> Markup:
