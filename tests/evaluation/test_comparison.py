@@ -26,11 +26,13 @@ from brainweave.evaluation.comparison import (
     above_chance,
     compare_results,
     judge_alignment,
+    percent,
     sign_flip_p,
     smallest_flip_p,
     subject_interval,
     subject_means,
 )
+from brainweave.evaluation.results import SubjectScores
 from brainweave.evaluation.splits import match_study
 
 
@@ -204,6 +206,26 @@ def test_methods_are_compared_as_they_are_scored_alone(study, tmp_path):
     with pytest.warns(UserWarning, match="The masks differ"):
         compare_methods(study, methods, **options, store=tmp_path / "store")
     assert {p: p.stat().st_mtime_ns for p in cells} == cells
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    nothing = SubjectScores(
+        scores=np.array([[-1e-5, -2e-5, 0.0]]),
+        chance=-1e-9,
+        protocol="held-out",
+        method="GDM",
+        subjects=list("abc"),
+        score="isc",
+    )
+    found = Comparison({"GDM": nothing})
+    for text in (str(nothing), str(found), found.verdict, nothing._repr_html_()):
+        assert "0.000" in text
+        assert "-0.0" not in text
+    assert [percent(share) for share in (-1e-5, 0.0, -0.01)] == [
+        "0\u00a0%",
+        "0\u00a0%",
+        "-1\u00a0%",
+    ]
 
 
 def test_a_method_that_fails_is_an_error_and_a_comparison_is_read_again(
