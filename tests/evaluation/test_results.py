@@ -133,14 +133,12 @@ def test_a_grid_is_a_table_of_folds():
     found = GridResult(
         [
             *RECORDS,
-            record(0, 0, 0.1, protocol="held-out", warnings=["W: one", "W: two"]),
-            record(0, 0, 0.0, method="SRM", error="it failed", warnings=["W: three"]),
+            record(0, 0, 0.1, protocol="held-out"),
+            record(0, 0, 0.0, method="SRM", error="it failed"),
         ]
     )
     assert len(found) == 5
     assert repr(found) == "GridResult(5 cells, 1 failed)"
-    assert found.warnings_of("GDM") == ["one", "two"]
-    assert found.warnings_of("SRM") == ["three"]
     result = found.result_of("GDM", "joint")
     assert_array_equal(result.scores, [0.5, 0.75, 1.0])
     assert result.seconds == 2.25

@@ -19,8 +19,7 @@ from brainweave._core.exceptions import BrainweaveError, ClusterError, InputErro
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
-Tick: TypeAlias = Callable[[str], None]
-Show: TypeAlias = Callable[[int, int | None, str], None]
+Show: TypeAlias = Callable[..., None]  # to be called after each step
 
 
 class UsageError(InputError):
@@ -143,7 +142,7 @@ class Console:
             print(text, file=sys.stderr)
 
     @contextmanager
-    def stage(self, title: str, total: int | None = None) -> Iterator[Tick]:
+    def stage(self, title: str, total: int | None = None) -> Iterator[Show]:
         """Show a stage of the work; yield a function to call after each step."""
         with self.progress(title) as show:
             done = count(1)

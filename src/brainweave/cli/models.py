@@ -147,13 +147,6 @@ def match_and_report(study: "Study", how: str | None, console: Console) -> "Stud
     return matched
 
 
-def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
-    """Fit an aligner on a study."""
-    console.subject_ids = list(study.ids)
-    with console.stage("Reading and aligning subjects"):
-        return aligner.fit(study)
-
-
 # -- commands --------------------------------------------------------------------------
 
 
@@ -191,7 +184,9 @@ def fit(
         n, most = subjects[0].n_samples, max(s.n_samples for s in matched)
         who = type(aligner).__name__
         console.note(f"{who} aligns the {n} samples that all subjects have, of {most}.")
-    model = fit_study(aligner, subjects, console)
+    console.subject_ids = list(subjects.ids)
+    with console.stage("Reading and aligning subjects"):
+        model = aligner.fit(subjects)
     if hasattr(model, "best_estimator_"):
         best = {k: v for k, v in model.best_params_.items() if v is not None}
         console.result(

@@ -8,12 +8,7 @@ import typer
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, PartlyFailed, UsageError
-from brainweave.cli.models import (
-    fit_study,
-    make_aligner,
-    match_and_report,
-    named_aligners,
-)
+from brainweave.cli.models import make_aligner, match_and_report, named_aligners
 
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
 
@@ -288,7 +283,8 @@ def demo(
             study, methods, protocols=PROTOCOLS, random_state=0, progress=progress
         )
     comparison.save(out)
-    model = fit_study(gdm, study, console)
+    with console.stage("Reading and aligning subjects"):
+        model = gdm.fit(study)
     made = files.provenance("demo", options, study.ids)
     files.save_model(model, out / "model.safetensors", made, console)
     content = {"study": study, "model": model, "results": comparison.results}

@@ -8,7 +8,7 @@ are few ways, so that no p can be below a bound; whoever prints a p prints the b
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.html import frame_html
 from brainweave._core.validation import check_list_option
-from brainweave.evaluation.metrics import row_means
+from brainweave.evaluation.metrics import seen_means
 from brainweave.evaluation.results import read_results, write_results, write_table
 from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.study.spaces import common_space, common_voxels
@@ -115,7 +115,7 @@ def subject_means(result: Any) -> dict[str, float]:
     Empty if the result does not say who was tested.
     """
     if getattr(result, "subjects", None):
-        means = row_means(np.atleast_2d(result.scores).T)
+        means = seen_means(np.atleast_2d(result.scores), axis=0)
         pairs = zip(result.subjects, means, strict=True)
         return {str(id): float(m) for id, m in pairs if not np.isnan(m)}
     found: dict[str, list[float]] = {}
@@ -586,7 +586,8 @@ def compare_methods(
     found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
     for method in methods:
         alike: dict[str, list[str]] = {}  # but for their numbers
-        for text in found.warnings_of(method):
+        own = [r["warnings"] for r in found.records if r["method"] == method]
+        for text in dict.fromkeys(t.partition(": ")[2] for t in chain(*own)):
             alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
         for first, *more in alike.values():
             often = f" (in {1 + len(more)} fits)" if more else ""

@@ -27,14 +27,13 @@ from brainweave.evaluation.classifiers import (
     run_task,
 )
 from brainweave.evaluation.metrics import (
-    average_seen,
     centred,
     column_correlations,
     known_mean,
     reconstruction_score,
     refuse_strangers,
-    row_means,
     seen_by_both,
+    seen_means,
     segment_hits,
     study_timeline,
     zscored,
@@ -125,7 +124,7 @@ class Classification:
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        half = batch[0].half
+        half, n_categories = batch[0].half, len(split.categories)
         codes, orders = coded_labels(split, half), None
         if self.n_permutations:
             runs = [subject.runs for subject in split.splits[half].scored]
@@ -135,25 +134,21 @@ class Classification:
             batch[0].features, codes, split.ids, seeded
         )
 
-        def classify(task: Task, who: Sequence[list[int]]) -> Any:
-            answer, told = run_task(task, classifier)
+        def score(task: Task, who: Sequence[list[int]]) -> dict[str, Any]:
+            predicted, told = run_task(task, classifier)
             if orders is not None:
                 draw, n = orders.draw, self.n_permutations
                 told["permuted_hits"] = permuted_hits(task, classifier, who, draw, n)
                 told["n_orders"] = orders.n_orders
-            return answer, told
+            return _classification_record(task, predicted, n_categories) | told
 
         at_a_time = 1 if context.n_jobs == 1 else len(batch)
         for start in range(0, len(batch), at_a_time):
             folds = batch[start : start + at_a_time]
             tasks = [make_task(fold) for fold in folds]
             who = [(fold.train, fold.test) for fold in folds]
-            answers = map_subjects(classify, tasks, who, n_jobs=context.n_jobs)
-            for fold, task, (predicted, told) in zip(
-                folds, tasks, answers, strict=True
-            ):
-                record = _classification_record(task, predicted, len(split.categories))
-                yield fold, record | told
+            records = map_subjects(score, tasks, who, n_jobs=context.n_jobs)
+            yield from zip(folds, records, strict=True)
 
 
 def _classification_record(
@@ -253,7 +248,7 @@ def _comparison(
         for i in fold.test
     }
     averages = {
-        who: average_seen([features[j] for j in who])
+        who: seen_means([features[j] for j in who], axis=0)
         for who in set(compared.values())
         if who
     }
@@ -328,7 +323,7 @@ class Matching(_SubjectBySubject):
     def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         how: Any = {"window": self.window, "step": self.step, "enough": self.enough}
         found = segment_hits(own, others, films=films, **how)
-        score, chance = row_means(np.array(found))
+        score, chance = seen_means(found, axis=1)
         return float(score), float(chance)
 
 

@@ -356,12 +356,6 @@ class GridResult:
         except InputError as error:  # nobody has a score
             return f"InputError: {error}"
 
-    def warnings_of(self, method: str) -> list[str]:
-        """Return the warnings of a method, each once, without their categories."""
-        own = (r["warnings"] for r in self.records if r["method"] == method)
-        texts = (text for warned in own for text in warned)
-        return list(dict.fromkeys(t.partition(": ")[2] for t in texts))
-
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
         return f"GridResult({len(self.records)} cells, {failed} failed)"

@@ -104,7 +104,7 @@ def _film_of(study: Any, model: Any, inputs: Inputs) -> Timeline | None:
     if study.categories:
         by_time = (by_time or bool(joined)) and "labels" not in joined
     by_time |= not study.categories and all(s.stimuli is not None for s in study)
-    with suppress(InputError):  # ids that are no times
+    with suppress(InputError):  # no ids, or ids that are no times
         return read_timeline(study) if by_time else None
     return None
 
