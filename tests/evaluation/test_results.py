@@ -158,10 +158,13 @@ def test_a_method_that_scored_nobody_has_a_reason_in_place_of_a_result():
 
 def test_results_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "r.json"
-    write_results(path, {"GDM": classified()}, {"SRM": "it failed"})
+    written = classified()
+    written.settings = {"place_shrinkage": np.inf, "energy": np.nan}
+    write_results(path, {"GDM": written}, {"SRM": "it failed"})
     results, errors = read_results(path)
     assert errors == {"SRM": "it failed"}
     again = results["GDM"]
+    assert again.settings == {"place_shrinkage": np.inf, "energy": None}
     assert again.scores.dtype == again.permutation_scores.dtype == np.float64
     assert_array_equal(again.scores, [0.5, 0.75, 1.0])
     assert_array_equal(again.confusion, [[9, 3], [0, 6]])

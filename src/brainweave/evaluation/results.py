@@ -452,12 +452,15 @@ def write_results(
     document = {
         "format": FORMAT,
         "brainweave": __version__,
-        # JSON does not have NaN
-        "results": json.loads(json.dumps(named), parse_constant={"NaN": None}.get),
+        "results": json.loads(json.dumps(named), parse_constant=_without_nan),
         "errors": dict(errors or {}),
     }
     document["checksum"] = json_checksum(document)
     write_text(Path(path), json.dumps(document, indent=1) + "\n")
+
+
+def _without_nan(constant: str) -> float | None:
+    return None if constant == "NaN" else float(constant)
 
 
 def read_results(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -179,7 +179,7 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
     return found
 
 
-def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
+def collect_warnings(inputs: Inputs, given: Iterable[Any]) -> list[str]:
     """Say what a reader must know before believing the numbers."""
     texts = [*inputs.notes, *(str(getattr(w, "message", w)) for w in given)]
     model = inputs.model
