@@ -159,7 +159,13 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
         now, rows = 0.0, []
-        for c in _draw_order(n_categories, n_presentations, rng):
+        order: list[int] = []
+        while len(order) < n_presentations:  # without direct repeats if possible
+            cycle = rng.permutation(n_categories)
+            if order and n_categories > 1 and cycle[0] == order[-1]:
+                cycle = np.roll(cycle, 1)
+            order.extend(cycle.tolist())
+        for c in order[:n_presentations]:
             seconds = design.duration if brief else _volumes(design.duration, tr) * tr
             if left is not None:
                 n_volumes = min(_volumes(seconds, tr), left)
@@ -178,21 +184,14 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     return runs
 
 
-def _draw_order(
-    n_categories: int, n_presentations: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Shuffle the categories again and again, without direct repeats if possible."""
-    order: list[int] = []
-    while len(order) < n_presentations:
-        cycle = rng.permutation(n_categories)
-        if order and n_categories > 1 and cycle[0] == order[-1]:
-            cycle = np.roll(cycle, 1)
-        order.extend(cycle.tolist())
-    return np.array(order[:n_presentations], dtype=np.int64)
-
-
 def _volumes(seconds: float, tr: float) -> int:
     return max(round(seconds / tr), 1)
+
+
+def draw_stretch(n: int, length: int, rng: np.random.Generator) -> slice:
+    """Draw where a stretch of samples lies."""
+    start = int(rng.integers(n - length + 1))
+    return slice(start, start + length)
 
 
 class Brain(NamedTuple):
@@ -255,9 +254,9 @@ def draw_maps(
     return maps
 
 
-def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
+def double_gamma(step: float) -> NDArray[np.float64]:
     """Sample the haemodynamic response of Friston et al. (1998), scaled to unit sum."""
-    times = np.arange(0.0, length, step)
+    times = np.arange(0.0, 32.0, step)
     # gamma densities of shape 6 and 16
     peak = times**5 * np.exp(-times) / factorial(5)
     undershoot = times**15 * np.exp(-times) / factorial(15)
@@ -335,8 +334,7 @@ class Simulation:
         if subject >= len(self.ids) - self.missing_parts:
             rng = self._stream(_MISSING, subject, 1)
             for part in parts:
-                start = int(rng.integers(len(part) - len(part) // 3 + 1))
-                part[start : start + len(part) // 3] = True
+                part[draw_stretch(len(part), len(part) // 3, rng)] = True
         runs = []
         for run, rows, part in zip(designed, found, parts, strict=True):
             kept = np.setdiff1d(np.arange(run.n_volumes), rows[part])
@@ -613,20 +611,19 @@ def simulate_study(
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
     settings = settings or SimulationSettings()
-    counts = {"n_runs": n_runs, "n_samples": n_samples, "repetitions": repetitions}
-    least = {"n_subjects": n_subjects, **counts}
-    missing = {
-        "missing_parts": missing_parts,
-        "missing_runs": missing_runs,
-        "missing_categories": missing_categories,
-    }
-    for interval, numbers in (
-        ("(0, inf]", {k: n for k, n in least.items() if n is not None}),
-        ("[0, inf]", {"signal": signal}),
-        ("[0, 1)", {"missing_samples": missing_samples}),
-        (f"[0, {n_subjects}]", missing),
+    some = f"[0, {n_subjects}]"
+    for name, number, interval in (
+        ("n_subjects", n_subjects, "(0, inf]"),
+        ("n_runs", n_runs, "(0, inf]"),
+        ("n_samples", n_samples, "(0, inf]"),
+        ("repetitions", repetitions, "(0, inf]"),
+        ("signal", signal, "[0, inf]"),
+        ("missing_samples", missing_samples, "[0, 1)"),
+        ("missing_parts", missing_parts, some),
+        ("missing_runs", missing_runs, some),
+        ("missing_categories", missing_categories, some),
     ):
-        for name, number in numbers.items():
+        if number is not None:
             check_number(name, number, interval, owner="simulate_study")
     if n_samples is not None and design == "events":
         raise InputError(
@@ -698,10 +695,9 @@ def _simulate_subject(
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(categories, Integral):
-        more = [
-            f"category{k + 1:02d}" for k in range(len(_CATEGORIES), int(categories))
-        ]
-        categories = [*_CATEGORIES, *more][: max(int(categories), 0)]
+        n = max(int(categories), 0)
+        more = (f"category{k:02d}" for k in range(len(_CATEGORIES) + 1, n + 1))
+        categories = [*_CATEGORIES, *more][:n]
     elif isinstance(categories, str):
         raise TypeError(f"categories={categories!r} must be a number or a list.")
     names = tuple(str(c) for c in categories)  # type: ignore[union-attr]
