@@ -328,9 +328,8 @@ def dask_client(
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
-        raise _dask_error(
-            "Dask is not installed: pip install 'brainweave[cluster]'."
-        ) from None
+        message = "Dask is not installed: pip install 'brainweave[cluster]'."
+        raise InputError(message, parameter="dask") from None
     cluster: Any = nullcontext()
     where: dict[str, Any] = {"address": scheduler}
     if local := re.fullmatch(r"local(?::([1-9]\d*))?", scheduler):
@@ -349,10 +348,11 @@ def dask_client(
         try:
             client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
         except Exception as error:  # a file may hold anything
-            raise _dask_error(
+            raise InputError(
                 f"No Dask scheduler answers at {scheduler!r} within "
                 f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Give the address or "
-                "the scheduler file of one that `dask scheduler` started, or local:N."
+                "the scheduler file of one that `dask scheduler` started, or local:N.",
+                parameter="dask",
             ) from None
         try:
             if note is not None and not client.scheduler_info()["workers"]:
@@ -363,10 +363,6 @@ def dask_client(
         finally:
             with suppress(Exception):  # of a scheduler that is gone
                 client.close(timeout=SCHEDULER_TIMEOUT)
-
-
-def _dask_error(message: str) -> InputError:
-    return InputError(message, parameter="dask")
 
 
 # -- progress --------------------------------------------------------------------------

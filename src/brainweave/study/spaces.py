@@ -397,15 +397,11 @@ class VolumeSpace(ImageSpace):
 
     def save(self, stem: Path) -> list[Path]:
         """Write the mask as an image whose name begins with `stem`."""
-        path = stem.with_name(stem.name + ".nii.gz")
-        self.mask_image().to_filename(path)
-        return [path]
-
-    def mask_image(self) -> Any:
-        """Return the mask as a NIfTI image of zeros and ones."""
         import nibabel as nib
 
-        return nib.Nifti1Image(self.mask.astype(np.uint8), self.affine)
+        path = stem.with_name(stem.name + ".nii.gz")
+        nib.save(nib.Nifti1Image(self.mask.astype(np.uint8), self.affine), path)
+        return [path]
 
     def _is_same(self, other: "VolumeSpace") -> bool:
         return np.array_equal(self.mask, other.mask) and np.allclose(

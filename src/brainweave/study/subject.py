@@ -176,7 +176,20 @@ class Subject:
         self.id = str(id)
         if not self.id:
             raise InputError("A subject needs an id that is not empty.")
-        self.samples = _check_samples(samples, f"Subject {self.id!r}: samples")
+        if isinstance(samples, list | tuple):
+            samples = np.asarray(samples)
+        name = f"Subject {self.id!r}: samples"
+        check_numbers(samples, name)
+        if not hasattr(samples, "shape"):
+            raise TypeError(
+                f"{name} must be an array, or have a shape and read() or slicing by "
+                f"columns; got {type(samples).__name__}."
+            )
+        refuse_other_shapes(samples, name)
+        if samples.shape[1] == 0:
+            shape = tuple(samples.shape)
+            raise InputError(f"{name} have no voxels: their shape is {shape}.")
+        self.samples = samples
         self.labels = self._check_annotation("labels", labels)
         self.runs = self._check_annotation("runs", runs)
         self.onsets = self._check_annotation("onsets", onsets)
@@ -284,7 +297,16 @@ class Subject:
             ) from None
         known = {name: getattr(self, name) for name in ANNOTATIONS}
         chosen_of = {n: None if v is None else v[rows] for n, v in known.items()}
-        return self._replace(samples=_take_rows(self.samples, rows), **chosen_of)
+        contiguous = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+        if contiguous and isinstance(self.samples, np.ndarray):
+            kept: Samples = self.samples[rows[0] : rows[-1] + 1]
+        elif is_torch(self.samples):  # indexed where they are, on their device
+            kept = self.samples[rows.tolist()]
+        elif _is_plain_array(self.samples):
+            kept = self.samples[rows]
+        else:
+            kept = View(self.samples, rows)
+        return self._replace(samples=kept, **chosen_of)
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Subject":
         """Standardise each voxel within each run, or over all samples.
@@ -427,35 +449,8 @@ def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     return object_array(cleaned) if None in cleaned else np.array(cleaned)
 
 
-def _check_samples(samples: Samples, name: str) -> Samples:
-    if isinstance(samples, list | tuple):
-        samples = np.asarray(samples)
-    check_numbers(samples, name)
-    shape = getattr(samples, "shape", None)
-    if shape is None:
-        raise TypeError(
-            f"{name} must be an array, or have a shape and read() or slicing by "
-            f"columns; got {type(samples).__name__}."
-        )
-    refuse_other_shapes(samples, name)
-    if shape[1] == 0:
-        raise InputError(f"{name} have no voxels: their shape is {tuple(shape)}.")
-    return samples
-
-
 def _is_plain_array(samples: Samples) -> bool:
     return isinstance(samples, np.ndarray) and not isinstance(samples, np.memmap)
-
-
-def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
-    contiguous = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
-    if contiguous and isinstance(samples, np.ndarray):
-        return samples[rows[0] : rows[-1] + 1]
-    if is_torch(samples):  # indexed where they are, on their device
-        return samples[rows.tolist()]
-    if _is_plain_array(samples):
-        return samples[rows]
-    return View(samples, rows)
 
 
 # -- fingerprints ----------------------------------------------------------------------
