@@ -111,12 +111,24 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     if side not in _SIDES:
         warn_user(
             f"Surface {side!r} names no hemisphere, so it is taken for the left one of "
-            f"{name}. Name it CortexLeft or CortexRight, or pass its own mesh.",
-            UserWarning,
+            f"{name}. Name it CortexLeft or CortexRight, or pass its own mesh."
         )
         side = "L"
     if name == "fsLR-32k":
-        return _as_mesh(_file_of_fslr(side, surface))
+        try:
+            from templateflow.api import get
+
+            chosen = {"hemi": side, "density": "32k", "suffix": surface}
+            path = get("fsLR", extension=".surf.gii", space=None, desc=None, **chosen)
+            path = Path(path)
+        except Exception as error:  # not installed, of the network, several files
+            raise StudyError(
+                f"No {surface} surface of fsLR-32k could be had from templateflow "
+                f"({type(error).__name__}). Install it, pip install "
+                "'brainweave[fetch]' or pass the files: mesh={'left': "
+                "'L.midthickness.32k_fs_LR.surf.gii', ...}."
+            ) from error
+        return _as_mesh(path)
     if surface == "midthickness":
         inner, outer = (named_mesh(name, side, s) for s in ("white_matter", "pial"))
         return Mesh((inner.coordinates + outer.coordinates) / 2, inner.faces)
@@ -140,22 +152,6 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
 
     sphere = meshes["sphere"].parts[part].coordinates[:n]
     return Mesh(whole.coordinates[:n], ConvexHull(sphere).simplices)
-
-
-def _file_of_fslr(side: str, surface: str) -> Path:
-    """Return a file of fsLR-32k, which templateflow has or fetches."""
-    try:
-        from templateflow.api import get
-
-        chosen = {"hemi": side, "density": "32k", "suffix": surface}
-        path = get("fsLR", extension=".surf.gii", space=None, desc=None, **chosen)
-        return Path(path)
-    except Exception as error:  # not installed, of the network, several files
-        raise StudyError(
-            f"No {surface} surface of fsLR-32k could be had from templateflow "
-            f'({type(error).__name__}). Install it, pip install "brainweave[fetch]" or '
-            "pass the files: mesh={'left': 'L.midthickness.32k_fs_LR.surf.gii', ...}."
-        ) from error
 
 
 def distance_graph(mesh: Mesh) -> scipy.sparse.csr_array:

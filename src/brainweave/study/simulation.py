@@ -20,12 +20,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number, check_option
-from brainweave.study.formats.events import (
-    Events,
-    SamplePlan,
-    Sampling,
-    plan_samples,
-)
+from brainweave.study.formats.events import Events, SamplePlan, Sampling, plan_samples
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject, moment

@@ -264,8 +264,7 @@ def _warn_of_events(left_out: Mapping[str, int], ignore: Sequence[str]) -> None:
         warn_user(
             "Events that are no stimuli by their labels are left out: "
             f"{', '.join(named)}. Keep one as a category with keep=..., or accept this "
-            "with ignore=...",
-            UserWarning,
+            "with ignore=..."
         )
 
 
@@ -281,7 +280,7 @@ def _with_events(
         else:
             without.setdefault(id, []).append(run.path.name)
             what = f"Subject {id!r}: {run.path.name}"
-            warn_user(f"{what} has no events file and is left out.", UserWarning)
+            warn_user(f"{what} has no events file and is left out.")
     if not kept:
         raise StudyError(
             f"No run in {str(dataset.images)!r} has an events file. Check the raw "

@@ -156,12 +156,7 @@ class Derivative:
         return self.root / f"sub-{id}" / "func" / f"sub-{id}{name}"
 
     def write_features(
-        self,
-        basis: Any,
-        values: Any,
-        aligned: Any,
-        entities: str,
-        samples: str,
+        self, basis: Any, values: Any, aligned: Any, entities: str, samples: str
     ) -> None:
         """Write the shared features of a subject's samples as a table with a sidecar.
 
@@ -174,7 +169,8 @@ class Derivative:
         for column, (attribute, _) in COLUMNS.items():
             found = getattr(basis, attribute)
             if found is not None:
-                table[column] = [_cell(value) for value in found.tolist()]
+                cells = ["" if v is None else str(v).split() for v in found.tolist()]
+                table[column] = [" ".join(cell) or "n/a" for cell in cells]
         table["aligned"] = aligned.astype(int)
         settings: Any = {"sep": "\t", "index": False, "quoting": csv.QUOTE_NONE}
         write_text(path, table.to_csv(float_format="%.8g", **settings))
@@ -226,12 +222,6 @@ def _choose_entities(
             "Choose one with task=... and space=..."
         )
     return selected if selected in matching else next(iter(matching), selected)
-
-
-def _cell(value: Any) -> str:
-    """Return a value as a cell of a BIDS table."""
-    text = "" if value is None else " ".join(str(value).split())
-    return text or "n/a"
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -24,11 +24,7 @@ from brainweave.study.formats.events import (
     standardized,
 )
 from brainweave.study.provenance import make_record, run_record
-from brainweave.study.spaces import (
-    ImageLike,
-    finite_voxels,
-    image_name,
-)
+from brainweave.study.spaces import ImageLike, finite_voxels, image_name
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
@@ -341,15 +337,13 @@ def warn_of_runs(runs: Sequence[Run]) -> None:
         listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
         warn_user(
             f"Repetition times differ: {listing}. Every run keeps its own; samples of "
-            "methods that are locked in time would not correspond.",
-            UserWarning,
+            "methods that are locked in time would not correspond."
         )
     for what, problem in _PROBLEMS.items():
         counts = {Path(run.name).name: run.plan.counts.get(what, 0) for run in runs}
         found = [f"{name}: {n}" for name, n in counts.items() if n]
         if found:
-            text = f"{sum(counts.values())} {problem}: {format_list(found, 3)}."
-            warn_user(text, UserWarning)
+            warn_user(f"{sum(counts.values())} {problem}: {format_list(found, 3)}.")
 
 
 def study_of_runs(
@@ -370,16 +364,23 @@ def study_of_runs(
     subjects, records = [], {}
     for id, own_runs in runs.items():
         with errors_name_subject(id):
-            listed = list(own_runs.values())
-            source = ImageSource(listed, spaces[id], cleaning, dtype)
+            source = ImageSource(list(own_runs.values()), spaces[id], cleaning, dtype)
         if source.shape[0] == 0:
             raise StudyError(
                 f"Subject {id!r} has no samples: its events lie outside of its runs, "
                 "or all are ignored or scrubbed."
             )
         annotations = dict(labels[id]) if labels else {}
-        if annotations.get("labels") is not None:
-            source.runs = _with_levels(source.runs, annotations["labels"])
+        known = annotations.get("labels")
+        lengths = [run.header.n_samples for run in source.runs]
+        if known is not None and len(known) == sum(lengths):  # of all volumes
+            shown = object_array(list(known))
+            levels = np.append(False, shown[1:] != shown[:-1]).cumsum()
+            parts = np.split(levels, np.cumsum(lengths)[:-1])
+            source.runs = [
+                run if run.levels is not None else replace(run, levels=part)
+                for run, part in zip(source.runs, parts, strict=True)
+            ]
         plans = [run.plan for run in source.runs if run.plan is not None]
         if plans:
             annotations["labels"] = np.concatenate([plan.labels for plan in plans])
@@ -398,18 +399,6 @@ def study_of_runs(
     settings = {**settings, "high_pass": high_pass}
     settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
     return Study(subjects, name, make_record(settings, subjects, records, **more))
-
-
-def _with_levels(runs: list[Run], labels: Any) -> list[Run]:
-    """Return runs with a level for each stretch of one label, if all volumes have."""
-    if sum(run.header.n_samples for run in runs) != len(labels):
-        return runs
-    listed = object_array(list(labels))
-    starts = np.append(False, listed[1:] != listed[:-1]).cumsum()
-    ends = np.cumsum([run.header.n_samples for run in runs])
-    parts = np.split(starts, ends[:-1])
-    pairs = zip(runs, parts, strict=True)
-    return [r if r.levels is not None else replace(r, levels=p) for r, p in pairs]
 
 
 @contextmanager
