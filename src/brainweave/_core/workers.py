@@ -239,11 +239,7 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
 
 
 class WarningCollector:
-    """Collects the warnings of each thread by itself.
-
-    ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
-    use it side by side. :meth:`installed` uses it once, around all threads.
-    """
+    """Collects the warnings of each thread; ``catch_warnings`` is for all threads."""
 
     def __init__(self) -> None:
         self._thread = local()

@@ -87,9 +87,8 @@ def film_clock(study: Study, films: Any = None) -> Study:
             ranges.append(f"subject {subject.id!r} has {listed[0]!r} to {listed[-1]!r}")
     if len(study) > 1:
         raise StudyError(
-            f"No two subjects show the same moment of a film: "
-            f"{format_list(ranges, 2, '; ')}. Check the films' names, and that times "
-            "are in seconds."
+            "No two subjects show the same moment of a film: "
+            f"{format_list(ranges, 2, '; ')}. Check films' names, and times (seconds)."
         )
     return study
 
@@ -268,9 +267,7 @@ def _snapped(subject: Subject, grids: Mapping[str, tuple[float, float]]) -> Subj
 
 
 def _resampled(
-    subject: Subject,
-    steps: Mapping[str, float],
-    clocks: Mapping[str, Mapping[str, float]],
+    subject: Subject, steps: Mapping[str, float], clocks: Mapping[str, Any]
 ) -> Subject:
     """Interpolate a subject's samples to the multiples of the steps of films."""
     films, times = subject.films, subject.times

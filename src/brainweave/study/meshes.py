@@ -47,9 +47,8 @@ def side_of(structure: str) -> str:
 def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
     """Return the mesh of each structure, whose numbers of vertices are given.
 
-    A mesh is "auto", which goes by the number of vertices, a name of :data:`NAMED`, a
-    path (GIfTI or FreeSurfer), an image, one of nilearn, or a pair (coordinates,
-    faces); nilearn's PolyMesh and mappings hold several, by hemisphere.
+    A mesh is "auto" (by the number of vertices), a name of :data:`NAMED`, a path, an
+    image, one of nilearn, or (coordinates, faces); mappings hold several.
     """
     found = {}
     for structure, n in n_vertices.items():
@@ -60,8 +59,7 @@ def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
                 if not name:
                     raise InputError(
                         f"{structure} has {n} vertices, as no mesh that is known by "
-                        f"name ({NAMED}). Pass mesh={{{structure!r}: 'midthickness."
-                        "surf.gii'}}."
+                        f"name ({NAMED}). Pass mesh={{{structure!r}: 'file.surf.gii'}}."
                     )
             mesh = named_mesh(name, side_of(structure))
         else:
@@ -142,8 +140,7 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     except Exception as error:  # of the network, in any way
         raise StudyError(
             f"The mesh {name} is not in nilearn's cache and could not be fetched "
-            f"({type(error).__name__}). Pass the files: mesh={{'left': 'lh.surf.gii', "
-            "...}."
+            f"({type(error).__name__}). Pass mesh={{'left': 'lh.surf.gii', ...}}."
         ) from error
     whole = meshes[surface].parts[part]
     if not nested:
@@ -157,9 +154,8 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
 def distance_graph(mesh: Mesh) -> scipy.sparse.csr_array:
     """Return the steps of a path along a mesh: (n_vertices, n_vertices), in mm.
 
-    Steps go along the edges, and across each edge between the two corners that face it,
-    in the plane of its triangles. With the edges alone paths would be up to 15 % too
-    long.
+    Steps go along the edges, and across each edge between the two corners that face it:
+    with the edges alone paths would be up to 15 % too long.
     """
     at = np.asarray(mesh.coordinates, dtype=np.float64)
     faces = np.asarray(mesh.faces, dtype=np.intp)

@@ -6,24 +6,29 @@ can be simulated again, alone, and the same seed gives the same brains.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import factorial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._core.arrays import Mask, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number, check_option
 from brainweave.study.formats.events import Events, SamplePlan, Sampling, plan_samples
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject, moment
+
+Rng: TypeAlias = np.random.Generator
+Shape: TypeAlias = tuple[int, ...]
+Single: TypeAlias = NDArray[np.float32]
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (
@@ -132,7 +137,7 @@ class SimulatedRun:
     kept: Any = None  # the volumes that are not missing
 
 
-def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
+def plan_runs(design: Design, rng: Rng) -> list[SimulatedRun]:
     """Draw the order and the gaps of all runs of one subject.
 
     Every presentation has a stimulus of its own, named ``<category>_<number>.png``,
@@ -183,7 +188,7 @@ def _volumes(seconds: float, tr: float) -> int:
     return max(round(seconds / tr), 1)
 
 
-def draw_stretch(n: int, length: int, rng: np.random.Generator) -> slice:
+def draw_stretch(n: int, length: int, rng: Rng) -> slice:
     """Draw where a stretch of samples lies."""
     start = int(rng.integers(n - length + 1))
     return slice(start, start + length)
@@ -192,13 +197,13 @@ def draw_stretch(n: int, length: int, rng: np.random.Generator) -> slice:
 class Brain(NamedTuple):
     """The voxels of one subject and what they respond to."""
 
-    mask: NDArray[np.bool_]  # the voxels, in a volume
-    affine: NDArray[np.float64]  # from voxel indices to millimetres
-    maps: NDArray[np.float32]  # dimensions of the shared space x voxels
-    baseline: NDArray[np.float32]  # the mean image
+    mask: Mask  # the voxels, in a volume
+    affine: Matrix  # from voxel indices to millimetres
+    maps: Single  # dimensions of the shared space x voxels
+    baseline: Single  # the mean image
 
 
-def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], Matrix]:
     """Choose shape and affine of a volume in which brains have a realistic size."""
     radius = (3.0 * n_voxels / (4.0 * np.pi)) ** (1.0 / 3.0)
     # shapes differ by up to a tenth (see draw_mask)
@@ -209,9 +214,7 @@ def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
     return tuple(int(2 * h + 1) for h in half), affine
 
 
-def draw_mask(
-    shape: tuple[int, ...], n_voxels: int, rng: np.random.Generator | None = None
-) -> NDArray[np.bool_]:
+def draw_mask(shape: Shape, n_voxels: int, rng: Rng | None = None) -> Mask:
     """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its shape."""
     axes = _AXES if rng is None else _AXES * rng.uniform(0.95, 1.05, size=3)
     grid = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in shape), indexing="ij")
@@ -224,9 +227,7 @@ def draw_mask(
     return mask.reshape(shape)
 
 
-def smooth_fields(
-    shape: tuple[int, ...], n_fields: int, width: float, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def smooth_fields(shape: Shape, n_fields: int, width: float, rng: Rng) -> Single:
     """Draw Gaussian random fields with unit variance and a given smoothing width."""
     from scipy.ndimage import gaussian_filter
 
@@ -238,9 +239,7 @@ def smooth_fields(
     return fields
 
 
-def draw_maps(
-    mask: NDArray[np.bool_], n_maps: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def draw_maps(mask: Mask, n_maps: int, rng: Rng) -> Single:
     """Draw smooth maps over the voxels of a mask, with zero mean and unit power."""
     maps = smooth_fields(mask.shape, n_maps, _SMOOTHNESS, rng)[:, mask]
     maps -= maps.mean(axis=1, keepdims=True)
@@ -249,7 +248,7 @@ def draw_maps(
     return maps
 
 
-def double_gamma(step: float) -> NDArray[np.float64]:
+def double_gamma(step: float) -> Matrix:
     """Sample the haemodynamic response of Friston et al. (1998), scaled to unit sum."""
     times = np.arange(0.0, 32.0, step)
     # gamma densities of shape 6 and 16
@@ -260,11 +259,8 @@ def double_gamma(step: float) -> NDArray[np.float64]:
 
 
 def autoregressive_noise(
-    n_samples: int,
-    n_series: int,
-    coefficient: float | NDArray[np.float64],
-    rng: np.random.Generator,
-) -> NDArray[np.float32]:
+    n_samples: int, n_series: int, coefficient: float | Matrix, rng: Rng
+) -> Single:
     """Draw stationary AR(1) series with unit variance."""
     noise = rng.standard_normal((n_samples, n_series), dtype=np.float32)
     phi = np.broadcast_to(np.asarray(coefficient, dtype=np.float32), (n_series,))
@@ -296,7 +292,7 @@ class Simulation:
         return len(set(self.voxel_counts)) == 1
 
     @cached_property
-    def centroids(self) -> NDArray[np.float64]:
+    def centroids(self) -> Matrix:
         """Mean response to each category in the shared space."""
         shape = (len(self.design.categories), self.settings.n_shared)
         return self._stream(_CENTROIDS).standard_normal(shape)
@@ -352,8 +348,8 @@ class Simulation:
         return shared, spontaneous, nuisance
 
     def volumes(
-        self, subject: int, run: SimulatedRun, brain: Brain, maps: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
+        self, subject: int, run: SimulatedRun, brain: Brain, maps: Single
+    ) -> Single:
         """Simulate all volumes of one run; `maps` are the :meth:`nuisance_maps`."""
         settings = self.settings
         shared, spontaneous, nuisance = self.signals(subject, run)
@@ -377,7 +373,7 @@ class Simulation:
         data += brain.baseline
         return data
 
-    def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
+    def nuisance_maps(self, subject: int, brain: Brain) -> Single:
         """Draw the maps of structured noise (n_nuisance, n_voxels)."""
         rng = self._stream(_NUISANCE, subject)
         return draw_maps(brain.mask, self.settings.n_nuisance, rng)
@@ -400,9 +396,7 @@ class Simulation:
         names = [moment(film, max(time, 0.0)) if film else "" for film, time in pairs]
         return replace(plan, stimuli=np.array(names, dtype=np.str_))
 
-    def _shared_responses(
-        self, run: SimulatedRun, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def _shared_responses(self, run: SimulatedRun, rng: Rng) -> Matrix:
         from scipy.fft import irfft, rfft
 
         step, n_shared = self.design.tr / _STEPS, self.settings.n_shared
@@ -421,7 +415,7 @@ class Simulation:
         spectrum = rfft(neural, n, axis=0) * rfft(response / peak, n)[:, None]
         return np.asarray(irfft(spectrum, n, axis=0)[: len(neural) : _STEPS])
 
-    def _stimulus(self, events: Events, e: int, n_steps: int) -> NDArray[np.float64]:
+    def _stimulus(self, events: Events, e: int, n_steps: int) -> Matrix:
         """Draw the neural response to a stimulus, the same in all subjects."""
         category = self.design.categories.index(str(events.label[e]))
         name = "" if events.stimulus is None else str(events.stimulus[e])
@@ -444,7 +438,7 @@ class Simulation:
     def _noise_key(self, subject: int, run: SimulatedRun) -> tuple[int, int, int]:
         return subject, run.number, list(DESIGNS).index(self.design.kind)
 
-    def _stream(self, *key: int) -> np.random.Generator:
+    def _stream(self, *key: int) -> Rng:
         return np.random.default_rng([self.seed, *key])
 
 
@@ -462,8 +456,8 @@ class SimulationTruth(NamedTuple):
     """
 
     shared: list[NDArray[Any]]
-    maps: list[NDArray[np.float32]]
-    centroids: NDArray[np.float64] | None = None
+    maps: list[Single]
+    centroids: Matrix | None = None
 
 
 class SimulatedStudy(Study):
@@ -478,11 +472,7 @@ class SimulatedStudy(Study):
     """
 
     def __init__(
-        self,
-        subjects: Iterable[Subject],
-        name: str,
-        truth: SimulationTruth,
-        simulation: Simulation | None = None,
+        self, subjects: Any, name: str, truth: SimulationTruth, simulation: Any = None
     ) -> None:
         super().__init__(subjects, name)
         self.truth, self.simulation = truth, simulation

@@ -12,9 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from brainweave._core.arrays import as_sendable, is_torch, to_numpy
+from brainweave._core.arrays import (
+    Codes,
+    Floats,
+    Mask,
+    Matrix,
+    as_sendable,
+    is_torch,
+    to_numpy,
+)
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.labels import as_label_list, object_array, sort_labels
 from brainweave._core.validation import (
@@ -40,7 +48,7 @@ def is_source(samples: Samples) -> bool:
     return hasattr(samples, "read") and not hasattr(samples, "__getitem__")
 
 
-def read_samples(samples: Samples) -> NDArray[Any]:
+def read_samples(samples: Samples) -> Floats:
     """Return the samples as an array; no copy where they already are one."""
     if isinstance(samples, np.ndarray):
         return np.asarray(samples)
@@ -58,10 +66,7 @@ class View:
     ndim = 2
 
     def __init__(
-        self,
-        parent: Samples,
-        rows: NDArray[np.intp],
-        groups: NDArray[np.intp] | None = None,
+        self, parent: Samples, rows: Codes, groups: Codes | None = None
     ) -> None:
         if isinstance(parent, View) and groups is None:  # a view on a view is one view
             parent, rows, groups = parent.parent, parent.rows[rows], parent.groups
@@ -78,16 +83,16 @@ class View:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "parent": as_sendable(self.parent)}
 
-    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _apply(self, values: Floats) -> Floats:
         if self.groups is not None:
             values = _zscore_groups(values, self.groups)
         return np.asarray(values[self.rows])
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Floats:
         """Read the parent and return the derived samples."""
         return self._apply(read_samples(self.parent))
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
+    def __getitem__(self, key: Any) -> Floats:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if is_source(self.parent):
             return np.asarray(self.read()[rows, columns])
@@ -95,13 +100,13 @@ class View:
             return np.asarray(self[rows, columns : columns + 1 or None][..., 0])
         return np.asarray(self._apply(np.asarray(self.parent[:, columns]))[rows])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         if copy is False:
             raise ValueError("These samples are computed when read: a copy is needed.")
         return np.asarray(self.read(), dtype=dtype)
 
 
-def _zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:
+def _zscore_groups(values: Floats, groups: Codes) -> Floats:
     """Centre and scale each column within each group of rows, in float64.
 
     A voxel that is constant in a group is zero there. float32 stays float32.
@@ -232,7 +237,7 @@ class Subject:
         return [] if self.runs is None else sort_labels(self.runs.tolist())
 
     @property
-    def films(self) -> NDArray[Any] | None:
+    def films(self) -> Floats | None:
         """Film of each sample, None where none is; no array if no stimulus is a moment.
 
         Of the stimulus ``"film@12.50"``, the film is ``"film"``.
@@ -241,7 +246,7 @@ class Subject:
         return None if moments is None else moments[0]
 
     @property
-    def times(self) -> NDArray[np.float64] | None:
+    def times(self) -> Matrix | None:
         """Seconds into the film of each sample, NaN where none is; see `films`."""
         moments = split_moments(self.stimuli)
         return None if moments is None else moments[1]
@@ -256,7 +261,7 @@ class Subject:
         """Whether the samples still wait in a file that must be read whole."""
         return is_source(self.samples)
 
-    def data(self) -> NDArray[Any]:
+    def data(self) -> Floats:
         """Return all samples as an array, reading a lazy source (each time anew)."""
         values = read_samples(self.samples)
         if values.shape != (self.n_samples, self.n_voxels):
@@ -342,7 +347,7 @@ class Subject:
         fields = {n: getattr(self, n) for n in ("samples", *ANNOTATIONS, "space")}
         return Subject(self.id, **{**fields, **changes})
 
-    def unlabelled(self) -> NDArray[np.bool_]:
+    def unlabelled(self) -> Mask:
         """Mark the samples without a label."""
         if self.labels is None:
             return np.ones(self.n_samples, bool)
@@ -356,9 +361,7 @@ class Subject:
             text += f", {len(self.run_ids)} runs"
         return f"Subject({self.id!r}: {text})"
 
-    def _check_annotation(
-        self, name: str, values: ArrayLike | None
-    ) -> NDArray[Any] | None:
+    def _check_annotation(self, name: str, values: ArrayLike | None) -> Floats | None:
         """Return one entry of the right kind per sample; None if nothing is given."""
         if values is None:
             return None
@@ -394,8 +397,8 @@ def moment(film: Any, seconds: float) -> str:
 
 
 def split_moments(
-    stimuli: NDArray[Any] | None,
-) -> tuple[NDArray[Any], NDArray[np.float64]] | None:
+    stimuli: Floats | None,
+) -> tuple[Floats, Matrix] | None:
     """Return film and seconds of ids that are moments, None if no id is one."""
     if stimuli is None or stimuli.dtype.kind not in "UO":
         return None
@@ -418,14 +421,14 @@ def subject_entry(what: str, values: Any, id: str) -> Any:
     return values
 
 
-def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def is_missing(values: Floats) -> Mask:
     """Mark the entries that are ``None``, as a subject keeps missing labels."""
     if values.dtype != object:
         return np.zeros(values.shape, bool)
     return np.array([value is None for value in values], dtype=bool)
 
 
-def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
+def _as_labels(array: Floats, owner: str) -> Floats | None:
     """Return one label per sample: int64, str, or objects if some are ``None``.
 
     Floats that are whole numbers become int. None if all are missing.

@@ -283,9 +283,9 @@ def _with_events(
             warn_user(f"{what} has no events file and is left out.")
     if not kept:
         raise StudyError(
-            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
-            f"dataset {str(dataset.raw)!r}, give films='runs' if each run shows a "
-            "film, or label=None for rest and other data."
+            f"No run in {str(dataset.images)!r} has an events file in "
+            f"{str(dataset.raw)!r}. Give films='runs' if each run shows a film, or "
+            "label=None for rest and other data."
         )
     return kept, without
 

@@ -16,7 +16,7 @@ from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
 from brainweave._core.version import __version__
 from brainweave.study.formats.events import DRIFT_CUTOFF, drift_columns
-from brainweave.study.simulation import Brain, SimulatedStudy, Simulation
+from brainweave.study.simulation import Brain, SimulatedStudy, Simulation, Single
 
 #: Folder of the derivatives in the dataset.
 DERIVATIVES = "derivatives/fmriprep"
@@ -131,11 +131,7 @@ _HEAD_RADIUS = 50.0  # mm, as in framewise displacement
 
 
 def confounds_of_run(
-    nuisance: NDArray[np.float32],
-    data: NDArray[np.float32],
-    *,
-    tr: float,
-    lost: NDArray[np.int64],
+    nuisance: Single, data: Single, *, tr: float, lost: NDArray[np.int64]
 ) -> pd.DataFrame:
     """Make a ``desc-confounds_timeseries.tsv``.
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._core.arrays import Mask, Matrix
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.validation import check_option
 from brainweave.study.spaces import RunHeader, read_table
@@ -183,7 +184,7 @@ def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
 
 def match_volumes(
     events: Events, n_volumes: int, tr: float, hrf_delay: float = 5.0
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.int64], Mask]:
     """Return the event that each volume shows, -1 for none, and all that it lies under.
 
     Volume v lies under event e, in (n_events, n_volumes), when ``v * tr - hrf_delay``
@@ -206,11 +207,7 @@ def match_volumes(
 
 
 def find_blocks(events: Events) -> Events:
-    """Join neighbouring events of one category into blocks.
-
-    Events with the same label, with no other event between them and at most 4 s from
-    the end of one to the onset of the next, are one block.
-    """
+    """Join neighbouring events of one category, at most 4 s apart, into blocks."""
     first: list[int] = []
     ends: list[float] = []
     for e, stop in enumerate(events.onset + events.duration):
@@ -257,11 +254,7 @@ def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
 
 
 def check_events(events: Events, n_volumes: int, tr: float) -> int:
-    """Count the events outside of their run.
-
-    If that is more than half of them, or one lasts more than twice as long as the run,
-    the times are in another unit, or of another run: an error.
-    """
+    """Count the events outside of their run; refuse times of another unit or run."""
     length = n_volumes * tr
     before = events.onset + np.maximum(events.duration, tr) <= 0
     outside = int(np.count_nonzero(before | (events.onset >= length)))
@@ -269,31 +262,19 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
     if longest > 2 * length or 2 * outside > len(events):
         raise StudyError(
             f"{outside} of {len(events)} events lie outside the run of {n_volumes} "
-            f"volumes, {length:g} s, and the longest lasts {longest:g} s. Onsets (from "
-            "the first volume) and durations are in seconds, not milliseconds."
+            f"volumes, {length:g} s, and the longest lasts {longest:g} s. Give seconds "
+            "from the first volume, not milliseconds."
         )
     return outside
 
 
 def trial_weights(
-    events: Events,
-    n_volumes: int,
-    tr: float,
-    *,
-    usable: NDArray[np.bool_],
-    nuisance: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    events: Events, n_volumes: int, tr: float, *, usable: Mask, nuisance: Matrix
+) -> Matrix:
     """Return weights (n_trials, n_volumes) that give one amplitude per trial.
 
-    With a model per trial (least squares separate, [1]_): it holds trial j, the sum of
-    the other trials of each category, and the rest, and only the first row of its
-    pseudo-inverse is kept.
-
-    References
-    ----------
-    .. [1] Mumford, J. A., Turner, B. O., Ashby, F. G. and Poldrack, R. A. (2012).
-       Deconvolving BOLD activation in event-related designs for multivoxel pattern
-       classification analyses. NeuroImage, 59(3), 2636-2643.
+    A model per trial (least squares separate, Mumford et al. 2012, NeuroImage 59) holds
+    the trial, the sum of the other trials of each category, and the rest.
     """
     from nilearn.glm.first_level import compute_regressor
 
@@ -318,9 +299,7 @@ def trial_weights(
     return weights
 
 
-def drift_columns(
-    n_volumes: int, tr: float, high_pass: float | None
-) -> NDArray[np.float64]:
+def drift_columns(n_volumes: int, tr: float, high_pass: float | None) -> Matrix:
     """Return the cosines below a cut-off in Hz, without the constant."""
     from nilearn.glm.first_level import make_first_level_design_matrix
 
@@ -332,7 +311,7 @@ def drift_columns(
     return table.drop(columns="constant").to_numpy(dtype=np.float64)
 
 
-def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def standardized(columns: Matrix) -> Matrix:
     """Return columns with mean 0 and variance 1; those that are constant are zero."""
     centred = columns - columns.mean(axis=0)
     scale = centred.std(axis=0)
@@ -375,7 +354,7 @@ def plan_samples(
     samples: str = "volumes",
     sampling: Sampling | None = None,
     kept_volumes: NDArray[np.int64] | None = None,
-    confounds: NDArray[np.float64] | None = None,
+    confounds: Matrix | None = None,
     high_pass: float | None = DRIFT_CUTOFF,
 ) -> SamplePlan:
     """Plan the samples of one run; volumes other than `kept_volumes` are censored.
@@ -438,9 +417,9 @@ def plan_samples(
 
 def _count_nuisance(
     volume_event: NDArray[np.int64],
-    labels: NDArray[np.str_],
-    usable: NDArray[np.bool_],
-    nuisance: NDArray[np.float64],
+    labels: NDArray[Any],
+    usable: Mask,
+    nuisance: Matrix,
 ) -> dict[str, Any]:
     """Count confounds and drifts, and the share of the categories that they explain.
 

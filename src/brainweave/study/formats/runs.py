@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._core.arrays import Codes, Floats, Matrix
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.labels import object_array
 from brainweave._core.validation import check_option, format_list
@@ -71,11 +71,8 @@ class Cleaning:
 
 
 def _remove_confounds(
-    values: NDArray[Any],
-    confounds: NDArray[Any],
-    levels: NDArray[np.intp],
-    used: NDArray[np.intp],
-) -> NDArray[Any]:
+    values: Floats, confounds: Floats, levels: Codes, used: Codes
+) -> Floats:
     """Subtract confounds, fitted to the volumes used with a mean for each level."""
     constants = levels[:, None] == np.unique(levels)
     columns = standardized(confounds)
@@ -160,14 +157,14 @@ class Run:
             )
         return float(high_pass)
 
-    def onsets(self) -> NDArray[Any] | None:
+    def onsets(self) -> Floats | None:
         """Return the time of each sample in seconds, if the TR is known."""
         if self.plan is not None:
             return np.asarray(self.plan.onsets)
         t_r = self.repetition_time
         return None if t_r is None else self.used() * float(t_r)
 
-    def used(self) -> NDArray[np.intp]:
+    def used(self) -> Codes:
         """Return the volumes that take part in the cleaning, in order."""
         every = np.arange(self.header.n_samples)
         if self.sample_mask is None:
@@ -181,7 +178,7 @@ class Run:
             ) from None
 
 
-def read_run(run: Run, space: Any, cleaning: Cleaning) -> NDArray[Any]:
+def read_run(run: Run, space: Any, cleaning: Cleaning) -> Floats:
     """Read one opened run into samples x voxels: mask, clean, make samples."""
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
     n_volumes, used = run.header.n_samples, run.used()
@@ -224,7 +221,7 @@ def read_run(run: Run, space: Any, cleaning: Cleaning) -> NDArray[Any]:
     return np.asarray(run.plan.apply(values))
 
 
-def columns_to_remove(run: Run, cutoff: float | None) -> NDArray[np.float64]:
+def columns_to_remove(run: Run, cutoff: float | None) -> Matrix:
     """Return the confounds of an opened run, and the drifts below a cut-off in Hz."""
     n_volumes, confounds = run.header.n_samples, run.confounds
     name = f"{run.name!r}: its confounds"
@@ -257,17 +254,13 @@ def columns_to_remove(run: Run, cutoff: float | None) -> NDArray[np.float64]:
 
 
 class ImageSource:
-    """The runs of one subject, read and cleaned one after the other when needed.
-
-    Only headers are read at first. :meth:`read` needs memory for the samples and for
-    one run.
-    """
+    """The runs of one subject; at first only their headers are read."""
 
     def __init__(
         self,
         runs: Sequence[Run],
         space: Any,
-        cleaning: Cleaning | None = None,
+        cleaning: Any = None,
         dtype: Any = np.float32,
     ) -> None:
         self.runs = [run.opened(space) for run in runs]
@@ -275,7 +268,7 @@ class ImageSource:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.shape = sum(run.n_samples for run in self.runs), int(space.n_voxels)
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Floats:
         """Read and clean all runs."""
         samples = np.empty(self.shape, self.dtype)
         ends = np.cumsum([run.n_samples for run in self.runs])
@@ -283,7 +276,7 @@ class ImageSource:
             part[:] = read_run(run, self.space, self.cleaning)
         return samples
 
-    def onsets(self) -> NDArray[np.float64] | None:
+    def onsets(self) -> Matrix | None:
         """Return the time of each sample in its run, if all are known."""
         known = [times for run in self.runs if (times := run.onsets()) is not None]
         return np.concatenate(known) if len(known) == len(self.runs) else None
@@ -294,8 +287,7 @@ def plan_run(
 ) -> Run:
     """Return an opened run, whose repetition time is known, with a plan of its samples.
 
-    Confounds become columns of trial models; other samples are cleaned of them when
-    they are read.
+    Confounds become columns of trial models; other samples are cleaned when read.
     """
     cutoff, is_trials = run.cutoff(high_pass), samples == "trials"
     n_confounds = columns_to_remove(run, None).shape[1]
