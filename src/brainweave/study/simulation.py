@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Mask, Matrix
+from brainweave._core.arrays import Codes, Mask, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number, check_option
 from brainweave.study.formats.events import Events, SamplePlan, Sampling, plan_samples
@@ -155,7 +155,7 @@ def plan_runs(design: Design, rng: Rng) -> list[SimulatedRun]:
     step = min(tr, 0.5) if brief else tr
     # scan on until the last response has passed
     after = int(np.ceil(_HRF_DELAY / tr)) + _volumes(max(design.gap[1], tr), tr)
-    n_shown = np.zeros(n_categories, dtype=np.int64)  # presentations so far
+    n_shown = np.zeros(n_categories, dtype=np.intp)  # presentations so far
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
         now, rows = 0.0, []
@@ -378,9 +378,7 @@ class Simulation:
         rng = self._stream(_NUISANCE, subject)
         return draw_maps(brain.mask, self.settings.n_nuisance, rng)
 
-    def _plan(
-        self, run: SimulatedRun, kept: NDArray[np.int64] | None = None
-    ) -> SamplePlan:
+    def _plan(self, run: SimulatedRun, kept: Codes | None = None) -> SamplePlan:
         delay, keep_rest = _HRF_DELAY, self.settings.keep_rest
         sampling = Sampling(hrf_delay=delay, keep_rest=keep_rest)
         events, tr = run.events, self.design.tr
@@ -389,10 +387,9 @@ class Simulation:
         )
         if self.design.kind != "movie":
             return plan
-        what = events.label if events.stimulus is None else events.stimulus
         shown = plan.volume_event[plan.rows]  # type: ignore[index]
         seconds = plan.onsets - delay - np.append(events.onset, 0.0)[shown]
-        pairs = zip(np.append(what, "")[shown], seconds, strict=True)
+        pairs = zip(np.append(events.stimulus, "")[shown], seconds, strict=True)
         names = [moment(film, max(time, 0.0)) if film else "" for film, time in pairs]
         return replace(plan, stimuli=np.array(names, dtype=np.str_))
 
@@ -418,8 +415,8 @@ class Simulation:
     def _stimulus(self, events: Events, e: int, n_steps: int) -> Matrix:
         """Draw the neural response to a stimulus, the same in all subjects."""
         category = self.design.categories.index(str(events.label[e]))
-        name = "" if events.stimulus is None else str(events.stimulus[e])
-        number = int(name.removesuffix(".png").rpartition("_")[2])
+        name = str(events.stimulus[e]).removesuffix(".png")
+        number = int(name.rpartition("_")[2])
         rng = self._stream(_EXEMPLARS, category, number)
         n_shared = self.settings.n_shared
         own = self.settings.variability * rng.standard_normal(n_shared)

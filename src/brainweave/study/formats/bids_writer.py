@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from brainweave._core.arrays import Codes
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
 from brainweave._core.version import __version__
@@ -131,7 +132,7 @@ _HEAD_RADIUS = 50.0  # mm, as in framewise displacement
 
 
 def confounds_of_run(
-    nuisance: Single, data: Single, *, tr: float, lost: NDArray[np.int64]
+    nuisance: Single, data: Single, *, tr: float, lost: Codes
 ) -> pd.DataFrame:
     """Make a ``desc-confounds_timeseries.tsv``.
 
