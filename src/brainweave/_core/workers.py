@@ -80,11 +80,9 @@ def map_subjects(
     workers = n_workers(len(items), n_jobs)
     on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
     cluster = cluster_workers() if on_cluster else None
-    if workers <= 1 and cluster is None:
-        return [function(*item) for item in items]
     if cluster is None:  # plain threads start faster
-        with subject_threads(workers, workers, share_cores=True) as over_subjects:
-            return over_subjects(function, *zip(*items, strict=True))
+        with subject_threads(len(items), n_jobs, share_cores=True) as over_subjects:
+            return over_subjects(lambda item: function(*item), items)
     with blas_threads(max(1, cpu_count() // workers)):
         answers = list(_answers(function, items, max(workers, cluster)))
     return [_result_of(answer) for answer in answers]  # or the first subject's error

@@ -289,11 +289,6 @@ def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     return matrix
 
 
-def _write_table(writer: Writer, table: Any, path: str) -> dict[str, Any]:
-    columns = table.reset_index().to_dict("list")
-    return {name: writer.encode(column, path) for name, column in columns.items()}
-
-
 def _read_table(node: Node) -> Any:
     import pandas as pd
 
@@ -344,7 +339,11 @@ KINDS: dict[str, Kind] = {
     ),
     "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
     "table": Kind(
-        lambda value: type(value).__name__ == "DataFrame", _write_table, _read_table
+        lambda value: type(value).__name__ == "DataFrame",
+        lambda writer, table, path: writer.encode_table(
+            table.reset_index().to_dict("list"), path
+        ),
+        _read_table,
     ),
     "image": Kind(
         lambda value: (

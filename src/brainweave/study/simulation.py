@@ -415,8 +415,7 @@ class Simulation:
     def _stimulus(self, events: Events, e: int, n_steps: int) -> Matrix:
         """Draw the neural response to a stimulus, the same in all subjects."""
         category = self.design.categories.index(str(events.label[e]))
-        name = str(events.stimulus[e]).removesuffix(".png")
-        number = int(name.rpartition("_")[2])
+        number = int(str(events.stimulus[e]).removesuffix(".png").rpartition("_")[2])
         rng = self._stream(_EXEMPLARS, category, number)
         n_shared = self.settings.n_shared
         own = self.settings.variability * rng.standard_normal(n_shared)

@@ -64,8 +64,15 @@ def save_study(
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def replaced() -> list[str]:
+        """List the files of the study; of an index that cannot be read, itself."""
         _check_target(target, overwrite)
-        return _files_of_study(target / INDEX)
+        listed = [INDEX]
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            content = json.loads((target / INDEX).read_text(encoding="utf-8"))
+            for part in (*content["spaces"], *content["subjects"]):
+                files = part.get("files") or [part["samples"], part["table"]]
+                listed += [str(file["file"]) for file in files]
+        return listed
 
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
@@ -237,19 +244,6 @@ def _check_target(target: Path, overwrite: bool) -> None:
             f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
             "Choose another folder."
         )
-
-
-def _files_of_study(index: Path) -> list[str]:
-    """List the files of a study; of an index that cannot be read, itself alone."""
-    listed = [index.name]
-    if not index.exists():
-        return listed
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        content = json.loads(index.read_text(encoding="utf-8"))
-        for part in (*content["spaces"], *content["subjects"]):
-            files = part.get("files") or [part["samples"], part["table"]]
-            listed += [str(file["file"]) for file in files]
-    return listed
 
 
 def _free_stem(id: str, taken: set[str]) -> str:

@@ -28,11 +28,7 @@ _READER = f"""
 import pickle, sys
 sys.path[:] = {sys.path!r}
 from {__name__} import read_variables
-try:
-    content = read_variables(sys.argv[1])
-except Exception as error:
-    sys.exit((str(error).strip() or type(error).__name__).splitlines()[0])
-pickle.dump(content, sys.stdout.buffer)
+pickle.dump(read_variables(sys.argv[1]), sys.stdout.buffer)
 """
 
 
@@ -142,8 +138,8 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
         if done.returncode == 0:
             return dict(pickle.loads(done.stdout))
         reason = "the reader crashed"
-        if done.returncode == 1:
-            reason = done.stderr.decode(errors="replace").strip()
+        if done.returncode == 1:  # of an exception, the last line names it
+            reason = done.stderr.decode(errors="replace").strip().splitlines()[-1]
     except subprocess.TimeoutExpired:
         reason = f"the reader did not finish in {timeout:.0f} s"
     raise StudyError(
