@@ -225,32 +225,35 @@ class ImageSpace:
     n_voxels: int
     #: Of nilearn, which reads the runs in place of the space, if there is one.
     masker: Any = None
-
-    def _by_masker(self, run: ImageLike) -> Floats:
-        with reading(run):
-            values = self.masker.transform(run)
-        return np.atleast_2d(np.asarray(values))
+    # of each kind: check a run, read it, and compare with a space of the same kind
+    header: Any
+    _read: Any
+    _is_same: Any
 
     @classmethod
     def load(cls, paths: Sequence[Path]) -> Any:
         """Read what ``save`` wrote."""
         return cls(*paths)
 
-    def _is_same(self, other: Any) -> bool:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._is_same(other)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.n_voxels))
-
-    def _refuse_smoothing(self, smoothing_fwhm: float | None) -> None:
-        if smoothing_fwhm is not None:
+    def read(self, run: Any, *, smoothing_fwhm: float | None = None) -> Floats:
+        """Read one run into samples x voxels, of the file's own precision."""
+        if smoothing_fwhm is not None and (self.kind != "volume" or self.masker):
             raise InputError(
                 f"smoothing_fwhm works on volumes only, not on a {self.kind} space; a "
                 "masker of nilearn has its own."
             )
+        if self.masker is None:
+            return self._read(run, smoothing_fwhm)
+        self.header(run)
+        with reading(run):
+            values = self.masker.transform(run)
+        return np.atleast_2d(np.asarray(values))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and bool(self._is_same(other))
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.n_voxels))
 
 
 class VolumeSpace(ImageSpace):
@@ -343,11 +346,7 @@ class VolumeSpace(ImageSpace):
         corners = np.array(ends, dtype=float).reshape(4, -1)
         return float(np.abs((affine - self.affine) @ corners).max())
 
-    def read(self, run: ImageLike, *, smoothing_fwhm: float | None = None) -> Floats:
-        """Read one run into samples x voxels, of the file's own precision."""
-        if self.masker is not None:
-            self._refuse_smoothing(smoothing_fwhm)
-            return self._by_masker(run)
+    def _read(self, run: ImageLike, smoothing_fwhm: float | None) -> Floats:
         image = self._load(run)
         with reading(run):
             image = whole_image(image)

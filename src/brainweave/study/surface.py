@@ -49,9 +49,7 @@ class _Grayordinates(ImageSpace):
 
     #: Brain models of the voxels beside the vertices, and their columns.
     _volume: tuple[Any, Codes] | None = None
-
-    def _structures(self) -> Structures:
-        raise NotImplementedError
+    _structures: Any  # a method that returns Structures
 
     def place_labels(self) -> tuple[str, list[str | None], str] | None:
         """Return the place of each grayordinate, as far as its mesh or grid is known.
@@ -147,9 +145,7 @@ class CiftiSpace(_Grayordinates):
             )
         return image
 
-    def read(self, run: ImageLike, *, smoothing_fwhm: float | None = None) -> Floats:
-        """Read one run into samples x grayordinates."""
-        self._refuse_smoothing(smoothing_fwhm)
+    def _read(self, run: ImageLike, _: float | None) -> Floats:
         image = self._load(run)
         with reading(run):
             return np.ascontiguousarray(image.dataobj)
@@ -273,12 +269,8 @@ class SurfaceSpace(_Grayordinates):
             )
         return RunHeader(lengths[0])
 
-    def read(self, run: SurfaceRun, *, smoothing_fwhm: float | None = None) -> Floats:
-        """Read one run into samples x vertices, the structures side by side."""
-        self._refuse_smoothing(smoothing_fwhm)
+    def _read(self, run: SurfaceRun, _: float | None) -> Floats:
         self.header(run)
-        if self.masker is not None:
-            return self._by_masker(run)
         parts = self._images_of(run).items()
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
 
