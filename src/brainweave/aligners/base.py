@@ -140,8 +140,16 @@ class BaseAligner(BaseEstimator, Stored):
         subjects = check_list_of_subjects(X, owner=self._owner)
         y = self._find_y(subjects, y)
         self._check_subjects(subjects, y)
-        self.ids_ = ids_of(subjects, owner=self._owner)
-        self._check_labels(y)
+        self.ids_ = ids = ids_of(subjects, owner=self._owner)
+        joined_by = self._joined_by(y)
+        if y is not None and "labels" in joined_by:
+            names = [f"X[{i}]" for i in range(len(y))]
+            check_labels_overlap(
+                self._labels_from(y),
+                names if ids is None else list(map(repr, ids)),
+                refuse=joined_by == {"labels"},
+                warn=self._warns_of_input,
+            )
         self._fit(subjects, y)
         return self
 
@@ -158,19 +166,6 @@ class BaseAligner(BaseEstimator, Stored):
     def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         """Take y as given, or from subjects that know their labels."""
         return labels_per_subject(subjects, y, self._y_of, owner=self._owner)
-
-    def _check_labels(self, y: list[Any] | None) -> None:
-        """Refuse labels that do not meet, or warn of them, if they join samples."""
-        joined_by = self._joined_by(y)
-        if y is None or "labels" not in joined_by:
-            return
-        names = [f"X[{i}]" for i in range(len(y))]
-        check_labels_overlap(
-            self._labels_from(y),
-            names if self.ids_ is None else [repr(id) for id in self.ids_],
-            refuse=joined_by == {"labels"},
-            warn=self._warns_of_input,
-        )
 
     def _read_bases(
         self, subjects: list[Any], y: list[Any] | None = None

@@ -86,6 +86,7 @@ class Iterations:
 
     def __init__(self, start: float, *, max_iter: int, tol: float) -> None:
         self.history, self.max_iter, self.tol = [start], max_iter, tol
+        self.change = self.gained = np.inf  # by the last iteration, and by all
         self.converged = False
 
     @property
@@ -99,15 +100,11 @@ class Iterations:
 
     def add(self, value: float) -> None:
         """Record the objective after one more iteration."""
+        self.change = abs(value - self.history[-1])
+        self.gained = abs(value - self.history[0])
         self.history.append(value)
-        change, gained = self.last_change()
-        limit = max(self.tol * gained, ROUNDING * abs(value))
-        self.converged = self.tol > 0 and change <= limit
-
-    def last_change(self) -> tuple[float, float]:
-        """Return by how much the last iteration changed the objective, and all did."""
-        start, before, now = self.history[0], self.history[-2], self.history[-1]
-        return abs(now - before), abs(now - start)
+        limit = max(self.tol * self.gained, ROUNDING * abs(value))
+        self.converged = self.tol > 0 and self.change <= limit
 
 
 @dataclass(eq=False, repr=False)
@@ -202,12 +199,11 @@ class Iterative(TimeLocked):
         self.n_iter_ = iterations.n_iter
         self.converged_ = iterations.converged
         if not iterations.converged and iterations.tol > 0:
-            change, gained = iterations.last_change()
+            share = iterations.change / (iterations.gained or 1.0)
             warn_user(
                 f"{self._owner} did not converge in {iterations.n_iter} iterations: "
-                f"the last one changed the objective by {change / (gained or 1.0):.1e} "
-                f"of all that was gained, more than tol={iterations.tol:g}. Increase "
-                "max_iter or tol.",
+                f"the last one changed the objective by {share:.1e} of all that was "
+                f"gained, more than tol={iterations.tol:g}. Increase max_iter or tol.",
                 ConvergenceWarning,
             )
 

@@ -201,7 +201,8 @@ class Parcelwise(PiecewiseAligner):
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         labels = parcel_labels(self.parcels, n_voxels, spaces, owner=self._owner)
         found = {label for part in labels for label in part.tolist()}
-        names = sort_labels(filter(_named, found))
+        found -= {None, "", 0, "0"}  # background, as is NaN
+        names = sort_labels(name for name in found if name == name)  # noqa: PLR0124
         if not names:
             raise InputError(
                 "All voxels are background (label 0); there is no parcel. Is the atlas "
@@ -287,8 +288,3 @@ def columns_of_parcels(labels: Labels, names: Sequence[Any]) -> list[Columns]:
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
     return [order[a:b] for a, b in pairwise(ends)]
-
-
-def _named(label: Any) -> bool:
-    """Whether a label is that of a parcel, not of the background."""
-    return label == label and label not in (None, "", 0, "0")  # noqa: PLR0124 (NaN)

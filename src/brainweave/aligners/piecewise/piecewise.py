@@ -23,11 +23,7 @@ from brainweave._core.exceptions import (
     SolverError,
     warn_user,
 )
-from brainweave._core.validation import (
-    check_n_jobs,
-    check_shape,
-    one_per_subject,
-)
+from brainweave._core.validation import check_n_jobs, check_shape, one_per_subject
 from brainweave._core.workers import (
     WarningCollector,
     blas_threads,
@@ -186,25 +182,19 @@ class PieceLog:
         for category, text in warned:
             self._warned.setdefault(category, {}).setdefault(name, text)
 
-    def _tell(self, start: str, texts: dict[Any, str]) -> str:
+    def tell(self, start: str, texts: dict[Any, str]) -> str:
+        """Begin with how many pieces it was, and add what was said of the first."""
         name, text = next(iter(texts.items()))
         counted = start.format(f"{self.total} {self.what}s")
         return f"{counted} {self.what.capitalize()} {name}: {text}"
-
-    def check_some_left(self) -> None:
-        """Refuse if nothing could be aligned."""
-        if self.skipped and len(self.skipped) == self.total:
-            raise InputError(
-                self._tell("None of the {} could be aligned.", self.skipped)
-            )
 
     def warn(self) -> None:
         """Warn once of each kind."""
         if n := len(self.skipped):
             start = f"{n} of {{}} were skipped; see skipped_."
-            warn_user(self._tell(start, self.skipped), SkippedWarning)
+            warn_user(self.tell(start, self.skipped), SkippedWarning)
         for category, texts in self._warned.items():
-            warn_user(self._tell(f"In {len(texts)} of {{}}.", texts), category)
+            warn_user(self.tell(f"In {len(texts)} of {{}}.", texts), category)
 
 
 @dataclass(eq=False, repr=False)
@@ -378,7 +368,9 @@ class PiecewiseAligner(BaseAligner):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     outcomes.close()
-        log.check_some_left()
+        if log.skipped and len(log.skipped) == log.total:
+            start = "None of the {} could be aligned."
+            raise InputError(log.tell(start, log.skipped))
 
     def piece_image(self, values: Any, *, subject: int = 0) -> Any:
         """Return an image with a value for each piece of the brain.
