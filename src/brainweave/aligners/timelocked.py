@@ -117,10 +117,7 @@ class TimeLocked(BaseAligner):
     n_components: int = 10
 
     shared_response_: Matrix = field(init=False)
-    _stored: ClassVar[dict[str, Any]] = {
-        "shared_response_": "n K",
-        "mixing_?": ["n K"],
-    }
+    _stored: ClassVar[dict[str, Any]] = {"shared_response_": "n K", "mixing_?": ["n K"]}
 
     def _joined_by(self, y: Any = None) -> set[str]:
         return {"rows"}

@@ -27,6 +27,7 @@ each other. Their null distributions are averaged quantile by quantile, as for t
 rise and fall together: p is at most too large.
 """
 
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -209,11 +210,16 @@ class _Half:
         shares = np.sqrt(self.counts / self.counts.sum(axis=1, keepdims=True))
         # those who share all groups count 1
         self.n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2
-        self._of_groups: dict[int, Matrix] = {}
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
         # whether the groups are of those that aligned, as categories are
         known = fold.template[self.counts.sum(axis=0) > 0]
         self.aligned = bool(np.isfinite(known).all())
+        # the same time points and runs: then cosines need no transform
+        lengths = [list(map(len, own)) for own in fold.stretches]
+        self.in_one_order = np.unique(fold.codes[0]).size == fold.codes[0].size and all(
+            np.array_equal(codes, fold.codes[0]) and own == lengths[0]
+            for codes, own in zip(fold.codes, lengths, strict=True)
+        )
 
     def keep_own(self) -> None:
         """Take out of each feature what those before it of the same subject have.
@@ -237,7 +243,7 @@ class _Half:
         """
         values = [_unit(own[:, first : first + width]) for own in self.cosines]
         signs = [own[:, :n] for own in self.signs]
-        squares = self._in_order if _in_one_order(self.fold) else self._by_groups
+        squares = self._in_order if self.in_one_order else self._by_groups
         return np.asarray(squares(values, signs) / 2 / self.n_pairs)
 
     def _in_order(self, values: list[Matrix], signs: list[Matrix]) -> Matrix:
@@ -256,7 +262,7 @@ class _Half:
             every: Any = 0.0
             alone: Any = 0.0
             for i, (V, S) in enumerate(zip(values, signs, strict=True)):
-                U = (self._cosines_of_groups(i) * V.T[:, None]).reshape(-1, len(V)) @ S
+                U = (self._of_groups[i] * V.T[:, None]).reshape(-1, len(V)) @ S
                 every, alone = every + U, alone + U * U
             sums = (every * every - alone).reshape(k, -1, n)
             return np.asarray(sums.sum(axis=1).T)
@@ -271,15 +277,15 @@ class _Half:
             found[start : start + step] = (total * total).sum(axis=0) - own
         return found
 
-    def _cosines_of_groups(self, i: int) -> Matrix:
-        """Return what sums a subject's cosines over groups, (n_groups, n)."""
-        if i not in self._of_groups:
-            codes = self.fold.codes[i]
+    @cached_property
+    def _of_groups(self) -> list[Matrix]:
+        """What sums each subject's cosines over groups, (n_groups, n)."""
+        found = []
+        for i, codes in enumerate(self.fold.codes):
             sizes = np.sqrt(self.counts[i][codes])
             members = np.eye(self.fold.n_groups)[codes] / sizes[:, None]
-            found = _transform(scipy.fft.dct, members, self.fold.stretches[i])
-            self._of_groups[i] = found.T
-        return self._of_groups[i]
+            found.append(_transform(scipy.fft.dct, members, self.fold.stretches[i]).T)
+        return found
 
     def _sums(self, i: int, made: Matrix) -> Matrix:
         """Return the sums over groups of a subject's surrogates, weighed by size."""
@@ -326,16 +332,6 @@ def _transform(function: Any, values: Matrix, runs: list[Codes]) -> Matrix:
     for own in runs:
         out[own] = function(values[own], axis=0, norm="ortho")
     return out
-
-
-def _in_one_order(fold: Fold) -> bool:
-    """Whether time points and runs are the same: then cosines need no transform."""
-    first = fold.codes[0]
-    return np.unique(first).size == first.size and all(
-        np.array_equal(codes, first)
-        and list(map(len, own)) == list(map(len, fold.stretches[0]))
-        for codes, own in zip(fold.codes, fold.stretches, strict=True)
-    )
 
 
 def agreement_of_groups(

@@ -67,12 +67,7 @@ def update_response(
 
 
 def update_map(
-    voxels: VoxelReader,
-    W: Floats,
-    R: Matrix,
-    target: Matrix,
-    *,
-    bound: float,
+    voxels: VoxelReader, W: Floats, R: Matrix, target: Matrix, *, bound: float
 ) -> float:
     """Turn W, in place, to the polar factor of ``(X - S).T @ target``, S the best.
 
