@@ -216,20 +216,17 @@ class BaseAligner(BaseEstimator, Stored):
         for name, default in defaults.items():
             value = getattr(self, name, default)
             value = 1.0 if name == "energy" and value is None else value
-            if n_subjects is not None:
-                lists.append(one_per_subject(name, value, n_subjects, owner=owner))
-            elif not isinstance(value, list | tuple):
-                lists.append([value])
-            elif all(own == value[0] for own in value[1:]):
-                lists.append([value[0]])
-            elif isinstance(new, SubjectBasis):
-                return [(new.kernel, new.energy)]
-            else:
-                raise InputError(
-                    f"The subjects of this {owner} differ in {name}: {list(value)}. "
-                    "Give the new subject as a SubjectBasis with its own kernel and "
-                    "energy."
-                )
+            if n_subjects is None and isinstance(value, list | tuple):
+                if any(own != value[0] for own in value):
+                    if isinstance(new, SubjectBasis):
+                        return [(new.kernel, new.energy)]
+                    raise InputError(
+                        f"The subjects of this {owner} differ in {name}: {[*value]}. "
+                        "Give the new subject as a SubjectBasis with its own kernel "
+                        "and energy."
+                    )
+                value = value[0]
+            lists.append(one_per_subject(name, value, n_subjects or 1, owner=owner))
         return [
             (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
             for k, hp, e in zip(*lists, strict=True)

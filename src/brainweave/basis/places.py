@@ -185,15 +185,15 @@ class PlacesOfPieces:
         self._matrices: list[Any] = []
         self._found = isinstance(place, str) and place == "auto"
         if self._found:
-            self._labels = [_with_array(_ask(s, "voxel_labels")) for s in spaces]
+            self._labels = [_labels_in(s, "voxel_labels") for s in spaces]
             return
         labels, self._matrices = _read_given(place, spaces, columns, owner)
-        given = [("given", own, "parcels as given") for own in labels]
-        self._labels = [_with_array(own) for own in given]
+        what = "parcels as given"
+        self._labels = [("given", object_array(own), what) for own in labels]
 
     @cached_property
     def _coarse(self) -> list[Any]:
-        return [_with_array(_ask(s, "place_labels")) for s in self._spaces]
+        return [_labels_in(s, "place_labels") for s in self._spaces]
 
     def cut(self, pieces: Sequence[NDArray[Any]]) -> tuple[list[Any], Any]:
         """Return the spaces of a piece, given by the voxels of each subject, and place.
@@ -216,16 +216,10 @@ class PlacesOfPieces:
         ], "auto"
 
 
-def _ask(space: Any, what: str) -> Any:
-    find = getattr(space, what, None)
-    return None if find is None else find()
-
-
-def _with_array(labels: Any) -> Any:
-    if labels is None:
-        return None
-    frame, names, what = labels
-    return frame, object_array(names), what
+def _labels_in(space: Any, kind: str) -> Any:
+    """Return the frame, the label of each voxel, and what they are, if it is known."""
+    found = getattr(space, kind, lambda: None)()
+    return found and (found[0], object_array(found[1]), found[2])
 
 
 # -- where voxels lie ------------------------------------------------------------------
@@ -321,7 +315,7 @@ def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
 
 def _labels_of(subject: Any) -> Any:
     """Return the frame, the place of each voxel and what places are, if known."""
-    return _ask(getattr(subject, "space", None), "place_labels")
+    return getattr(getattr(subject, "space", None), "place_labels", lambda: None)()
 
 
 def _n_columns(subject: Any) -> int:

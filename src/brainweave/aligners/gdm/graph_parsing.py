@@ -67,12 +67,7 @@ def split_labels_and_ids(y: Any) -> tuple[Any, Any]:
 
 
 def make_graph(
-    graph: Any,
-    lengths: list[int],
-    y: list[Any] | None,
-    *,
-    ridge: bool,
-    owner: str,
+    graph: Any, lengths: list[int], y: list[Any] | None, *, ridge: bool, owner: str
 ) -> tuple[Graph, bool]:
     """Make the graph that a parameter asks for; say whether rows serve as ids."""
     by_row = False
@@ -98,21 +93,13 @@ def make_graph(
     else:
         raise TypeError(
             f"graph of {owner} must be 'labels', 'time', 'labels+time', a callable, a "
-            f"Graph, or a symmetric matrix over all samples; got "
-            f"{type(graph).__name__}."
+            f"Graph, or a symmetric matrix of all samples; got {type(graph).__name__}."
         )
-    if ridge:
-        made = weigh_groups(made, "none")
-    return made, by_row
+    return (weigh_groups(made, "none") if ridge else made), by_row
 
 
 def _named_graph(
-    name: str,
-    lengths: list[int],
-    y: list[Any] | None,
-    ridge: bool,
-    *,
-    owner: str,
+    name: str, lengths: list[int], y: list[Any] | None, ridge: bool, *, owner: str
 ) -> tuple[Graph, bool]:
     """Make the graph of a name."""
     if y is None and name != "time":

@@ -45,13 +45,15 @@ class VoxelReader(NamedTuple):
     read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
     ops: NumpyOps  # the operations in the precision of the chunks
 
-    def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
-        """Return, per chunk, its columns, weights, and what the maps leave of it."""
+    def residuals(
+        self, W: Floats, R: Matrix, bound: float
+    ) -> Iterable[tuple[slice, Any, Any, Any]]:
+        """Return, per chunk, its columns, weights, D and C."""
         response = self.ops.array(R)
         for columns, z in self.read():
             weights = self.ops.array(W[columns])
             z -= response @ weights.T
-            yield columns, weights, z
+            yield columns, weights, z, z.clip(-bound, bound)
 
 
 def update_response(
@@ -59,8 +61,7 @@ def update_response(
 ) -> tuple[Matrix, float]:
     """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
-    for _, weights, D in voxels.residuals(W, R):
-        C = D.clip(-bound, bound)
+    for _, weights, D, C in voxels.residuals(W, R, bound):
         response += to_numpy(C @ weights)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     return response, value
@@ -75,8 +76,7 @@ def update_map(
     """
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
-    for columns, weights, D in voxels.residuals(W, R):
-        C = D.clip(-bound, bound)
+    for columns, weights, D, C in voxels.residuals(W, R, bound):
         W[columns] = to_numpy(weights @ from_maps + C.T @ target_there)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     orthonormalize(W)
@@ -92,10 +92,8 @@ def individual_term(
     voxels: VoxelReader, W: Floats, R: Matrix, bound: float
 ) -> scipy.sparse.csc_array:
     """Return the best individual term, samples x voxels."""
-    parts = [
-        scipy.sparse.csc_array(to_numpy(D - D.clip(-bound, bound)))
-        for _, _, D in voxels.residuals(W, R)
-    ]
+    each = voxels.residuals(W, R, bound)
+    parts = [scipy.sparse.csc_array(to_numpy(D - C)) for _, _, D, C in each]
     return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
 
 
