@@ -82,10 +82,7 @@ def check_parameters(case: Case) -> None:
 
 
 def check_fit_and_transform(case: Case) -> None:
-    """Check: ``fit`` returns the estimator as it was set, ``transform`` its features.
-
-    Those of ``fit_transform``, also of single samples and subjects; inputs stay alike.
-    """
+    """Check: ``fit`` returns itself; ``transform`` gives as ``fit_transform`` does."""
     (X, y), fitted = case.study(), case.new()
     assert fitted.fit(X, y) is fitted
     assert fitted.n_subjects_ == len(fitted.maps_) == N_SUBJECTS

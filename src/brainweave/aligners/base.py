@@ -283,10 +283,7 @@ class BaseAligner(BaseEstimator, Stored):
         return self._make_map(basis, self._solve_new(basis, y))
 
     def _for_rows(self, rows: NDArray[np.intp], y: Any) -> tuple["BaseAligner", Any]:
-        """Return a model and y for a newcomer who has some of the aligning rows only.
-
-        `y` is what is known of all rows, or None.
-        """
+        """Return a model and y, given that of all rows, for who has some rows only."""
         return self, None if y is None else y[rows]
 
     def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:

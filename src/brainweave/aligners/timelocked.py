@@ -109,14 +109,11 @@ class Iterations:
 
 @dataclass(eq=False, repr=False)
 class TimeLocked(BaseAligner):
-    """Base of the aligners whose subjects share their rows.
-
-    A subclass sets ``shared_response_``, one row per aligning sample, when it solves.
-    """
+    """Base of the aligners whose subjects share their rows."""
 
     n_components: int = 10
 
-    shared_response_: Matrix = field(init=False)
+    shared_response_: Matrix = field(init=False)  # a row per aligning sample
     _stored: ClassVar[dict[str, Any]] = {"shared_response_": "n K", "mixing_?": ["n K"]}
 
     def _joined_by(self, y: Any = None) -> set[str]:

@@ -207,12 +207,10 @@ def smallest_of_diagonal_minus_low_rank(
 
 
 def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
-    """Factor a symmetric matrix as ``F @ diag(signs) @ F.T`` with the thinnest F.
-
-    The factor of a diagonal matrix, such as that of a time graph, is sparse.
-    """
+    """Factor a symmetric matrix as ``F @ diag(signs) @ F.T`` with the thinnest F."""
     diagonal = np.diag(affinity)
     if np.count_nonzero(affinity) == np.count_nonzero(diagonal):
+        # a diagonal matrix, such as that of a time graph: the factor is sparse
         values, vectors = diagonal, scipy.sparse.eye_array(len(affinity), format="csc")
     else:
         values, vectors = np.linalg.eigh(affinity)

@@ -35,10 +35,7 @@ class Places:
     frame: Any = None  #: the space in which they lie, if it is known
 
     def of_new(self, subject: Any, place: Any = "auto") -> Any:
-        """Return the matrix of a subject that joins; refuse one in another space.
-
-        ``place`` is the parameter of the model.
-        """
+        """Return the matrix of a subject that joins; ``place`` is that of the model."""
         n = _n_columns(subject)
         place_of = {name: j for j, name in enumerate(self.names or ())}
         if not (isinstance(place, str) and place == "auto"):
@@ -173,9 +170,8 @@ class PlacesOfPieces:
     """Cuts the places of subjects to pieces of the brain.
 
     In a piece, voxels of one grid or mesh are places themselves, whatever the masks, up
-    to 2,048 of all subjects together; in larger ones, the places of the whole brain.
-    Means are over the voxels inside the piece. `place` is that of the local aligner, a
-    class called `owner`; spaces and numbers of voxels are those of each subject.
+    to 2,048 of all subjects together; in larger ones, the places of the whole brain,
+    means over the voxels inside the piece.
     """
 
     def __init__(
@@ -196,10 +192,7 @@ class PlacesOfPieces:
         return [_labels_in(s, "place_labels") for s in self._spaces]
 
     def cut(self, pieces: Sequence[NDArray[Any]]) -> tuple[list[Any], Any]:
-        """Return the spaces of a piece, given by the voxels of each subject, and place.
-
-        That is the parameter ``place`` of its aligner.
-        """
+        """Return the spaces of a piece, given by voxels, and the ``place`` to set."""
         if self._matrices:
             pairs = zip(self._matrices, pieces, strict=True)
             cut = [scipy.sparse.csr_array(own[rows]) for own, rows in pairs]
@@ -226,17 +219,13 @@ def _labels_in(space: Any, kind: str) -> Any:
 
 
 class Part(NamedTuple):
-    """Voxels of a subject that lie in one volume, or on one surface.
-
-    Surfaces have the number of each vertex on its mesh, and the lengths of the steps
-    between all vertices of the mesh, sparse.
-    """
+    """Voxels of a subject that lie in one volume, or on one surface."""
 
     name: str
     columns: NDArray[np.intp]
     positions: Matrix
-    vertices: Any = None
-    steps: Any = None
+    vertices: Any = None  # on a surface: the number of each on its mesh
+    steps: Any = None  # sparse: lengths of the steps between all vertices of the mesh
 
 
 def parts_of(space: Any, name: str, mesh: Any = "auto", *, remedy: str) -> list[Part]:

@@ -46,10 +46,8 @@ def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
 
 
 def rounding(signatures: Matrix, dtype: Any) -> Matrix:
-    """Return the largest rounding error of each sample's signatures.
-
-    It is relative to the norm of the sample, about as large as a signature.
-    """
+    """Return the largest rounding error of each sample's signatures."""
+    # relative to the norm of the sample, about as large as a signature
     return np.asarray(100 * np.finfo(dtype).eps * np.abs(signatures).max(axis=1))
 
 

@@ -7,20 +7,15 @@ samples of group c. Two subjects agree by :math:`\sum_c u_{ic} u_{jc}`: of time 
 the correlation over time, of categories the correlation over all pairs of samples of
 the same category. The agreement of a feature is the mean over pairs of subjects.
 
-Noise is slow, so neither samples nor short blocks can be shuffled. Its cosine transform
-over a run has nearly uncorrelated coefficients, whatever the autocorrelation, whose
-signs tell nothing. So the null distribution comes from random signs of the cosines of
-each subject and run, the same for all features: surrogates are as smooth as the data.
+The null distribution comes from random signs of the cosines of each subject and run,
+the same for all features: surrogates are as smooth as the data (docs/error_rates.md).
 
 Components are tested in their order, each without what is shared in those before it.
-The test of component k asks whether neither it nor any of the next is shared. Its
-statistic is the largest, in units of its spread, of the summed agreements of components
-k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that are tried). Components hold
-up as long as p < .05, which is one too many in at most 5 % of all studies; those behind
-the first with p >= .3 are not tested, and share its p. An automatic number of
-components of a film goes by all of them instead (ForwardStop, G'Sell et al. 2016): it
-is the largest k for which the mean of -log(1 - p) over the first k is at most .05, so
-that about 5 % of those kept are expected not to be shared.
+The statistic of component k is the largest, in units of its spread, of the summed
+agreements of components k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that
+are tried). Components hold up as long as p < .05, which is one too many in at most 5 %
+of all studies; those behind the first with p >= .3 are not tested, and share its p. An
+automatic number of components of a film goes by ForwardStop instead (docs/gdm.md).
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
@@ -69,10 +64,7 @@ class Agreement(NamedTuple):
 def permutation_test(
     folds: list[Fold], n_permutations: int, random_state: int, *, by_share: bool = False
 ) -> Agreement:
-    """Test the components of held-out samples in their order, until one fails.
-
-    With `by_share`, until too many of all components would be false.
-    """
+    """Test components in order, until one fails (`by_share`: too many are false)."""
     # who is tied to the others by places alone has no groups to be compared by
     each = zip(*(fold.codes for fold in folds), strict=True)
     tied = [i for i, codes in enumerate(each) if any(map(len, codes))]
@@ -237,10 +229,7 @@ class _Half:
             self.cosines[i][:, : len(sizes)] = Q * np.where(sizes**2 > 1e-18, sizes, 0)
 
     def statistics(self, first: int, width: int, n: int | None = None) -> Matrix:
-        """Return the agreement of some components: as observed, then by chance.
-
-        Of all surrogates, or of the first n.
-        """
+        """Return agreements: as observed, then of (the first n) surrogates."""
         values = [_unit(own[:, first : first + width]) for own in self.cosines]
         signs = [own[:, :n] for own in self.signs]
         squares = self._in_order if self.in_one_order else self._by_groups

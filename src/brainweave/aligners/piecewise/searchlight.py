@@ -82,17 +82,14 @@ class BlockPattern:
         return self._last[1]
 
     def average(self, sums: NDArray[Any], blocks: list[int]) -> scipy.sparse.csr_array:
-        """Divide each column of summed blocks by the number of those that reach it.
-
-        The sums are overwritten. Subjects share the pattern, unless blocks are missing.
-        """
+        """Divide each column of summed blocks, in place, by how many reach it."""
         counts = count_blocks(self.columns, blocks, self.shape[1])
         share = np.divide(1, counts, where=counts > 0, out=0.0 * counts)
         for start in range(0, sums.size, _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             sums[some] *= share[self.indices[some]].astype(sums.dtype)
         matrix = scipy.sparse.csr_array((sums, self.indices, self.indptr), self.shape)
-        if len(blocks) < len(self.columns):
+        if len(blocks) < len(self.columns):  # else subjects share the pattern
             matrix = matrix.copy()
             matrix.eliminate_zeros()
         return matrix

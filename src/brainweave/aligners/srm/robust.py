@@ -70,10 +70,7 @@ def update_response(
 def update_map(
     voxels: VoxelReader, W: Floats, R: Matrix, target: Matrix, *, bound: float
 ) -> float:
-    """Turn W, in place, to the polar factor of ``(X - S).T @ target``, S the best.
-
-    The objective before is returned.
-    """
+    """Turn W to the polar factor of ``(X - S).T @ target``; return the objective."""
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D, C in voxels.residuals(W, R, bound):
@@ -125,16 +122,14 @@ class RobustMap(WeightMap):
         return as_kind_of(Z, R)
 
     def responses(self, voxels: VoxelReader, n_samples: int) -> Matrix:
-        """Return the robust responses of samples: the best ones for this map alone.
-
-        Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
-        response, so that no sample depends on which others it came with.
-        """
+        """Return the robust responses of samples: the best ones for this map alone."""
         W, R = self.weights, np.zeros((n_samples, self.n_components))
         for columns, z in voxels.read():
             R += to_numpy(z @ voxels.ops.array(W[columns]))
         if not np.isfinite(R).all() or np.isinf(self.lam):
             return R
+        # each pass adds C W; a sample is done once that is below SETTLED of its
+        # response, so that no sample depends on which others it came with
         moving = np.full(n_samples, True)
         for _ in range(self.max_iter):
             moved = update_response(voxels, W, R, self.lam)[0] - R

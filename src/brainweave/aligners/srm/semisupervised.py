@@ -62,10 +62,8 @@ def with_ones(features: Matrix) -> Matrix:
 
 
 def losses_of(features: Matrix, codes: Codes, theta: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the logistic loss of each sample, and its slope along the logits.
-
-    The last row of ``theta`` are the intercepts of the classes.
-    """
+    """Return the logistic loss of each sample, and its slope along the logits."""
+    # the last row of theta are the intercepts of the classes
     log_p = np.asarray(log_softmax(with_ones(features) @ theta, axis=1))
     rows, slope = np.arange(len(codes)), np.exp(log_p)
     slope[rows, codes] -= 1
