@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from io import StringIO
 from typing import Any, ClassVar, NamedTuple
 
@@ -74,9 +74,6 @@ def rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
     return np.asarray(scipy.linalg.orthogonal_procrustes(X, template)[0])
 
 
-# -- fmralign, fugw --------------------------------------------------------------------
-
-
 def _fmralign(name: str) -> tuple[Fit, Join]:
     def make(wanted: Wanted) -> Any:
         from fmralign import methods
@@ -90,10 +87,8 @@ def _fmralign(name: str) -> tuple[Fit, Join]:
         from fmralign import GroupAlignment
 
         group = GroupAlignment(make(wanted)).fit({str(i): x for i, x in enumerate(X)})
-        v = X[0].shape[1]
-        weights = [
-            linear_part(one.transform, v) for one in group.fitted_estimators.values()
-        ]
+        found = group.fitted_estimators.values()
+        weights = [linear_part(one.transform, X[0].shape[1]) for one in found]
         return weights, np.asarray(group.template, dtype=np.float64)
 
     def join(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
@@ -113,9 +108,6 @@ def _fugw(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
     geometry = {"source_geometry": distances, "target_geometry": distances}
     mapping.fit(*unit, **geometry)
     return linear_part(lambda z: np.asarray(mapping.transform(z)), X.shape[1])
-
-
-# -- hyperalignment --------------------------------------------------------------------
 
 
 def _ha_template(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
@@ -160,9 +152,6 @@ def _lights(name: str) -> tuple[Fit, Join]:
     return fit, join
 
 
-# -- nltools ---------------------------------------------------------------------------
-
-
 def _nl_align(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
     from nltools.stats import align
 
@@ -178,9 +167,6 @@ def _nl_rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
 
     *_, R, scale = procrustes(template, X)
     return np.asarray(R.T * (scale / np.linalg.norm(X)))
-
-
-# -- shared response models ------------------------------------------------------------
 
 
 def _brainiak(name: str) -> tuple[Fit, Join]:
@@ -202,17 +188,13 @@ def _brainiak(name: str) -> tuple[Fit, Join]:
     return fit, join
 
 
-# -- several sets of variables ---------------------------------------------------------
-
-
 def _cca(name: str) -> Fit:
     def fit(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
         from cca_zoo import linear
 
         options = {"n_components": wanted.n_components, **wanted.params}
-        found = [
-            np.asarray(W) for W in getattr(linear, name)(**options).fit(X).weights_
-        ]
+        model = getattr(linear, name)(**options).fit(X)
+        found = [np.asarray(W) for W in model.weights_]
         return found, np.mean([x @ W for x, W in zip(X, found, strict=True)], axis=0)
 
     return fit
@@ -389,9 +371,8 @@ class Adapter(TimeLocked):
         most = min(basis.n_samples - 1, basis.n_voxels)
         known: Any = {"minimum": 1, "maximum": most, "owner": self._owner}
         k = method.n_components if k is None else check_int("n_components", k, **known)
-        positions = self.positions
+        positions, space = self.positions, basis.space
         if method.geometry and positions is None:
-            space = basis.space
             if not (hasattr(space, "mask") and hasattr(space, "affine")):
                 raise InputError(
                     f"{basis.name} does not know where its voxels are, which "
@@ -407,7 +388,7 @@ class Adapter(TimeLocked):
         try:
             self.version_ = f"{package} {version(package)}"
             return function(*arguments)
-        except (PackageNotFoundError, ImportError) as error:
+        except ImportError as error:  # also where metadata find no such package
             raise InputError(
                 f"{self.method} needs the package {package}: {self._method.install} "
                 f"{package} ({error})."

@@ -289,9 +289,6 @@ def voxel_positions(space: Any) -> Matrix:
     return np.asarray(at)
 
 
-# -- tools -----------------------------------------------------------------------------
-
-
 def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
     """Return the sparse matrix that averages the voxels of each place."""
     where = np.array([place_of.get(name, -1) for name in labels])

@@ -31,13 +31,10 @@ def is_named(graph: Any, *names: str) -> bool:
 
 
 def y_for_graph(subject: Any, graph: Any) -> Any:
-    """Return what a graph by name needs to know of a subject that knows its samples.
-
-    None where it is not known. "labels+time" is content with the labels where there
-    are no ids: then rows count as ids if all subjects have the same sequence.
-    """
-    labels = subject.labels
-    stimuli = getattr(subject, "stimuli", None)
+    """Return what a graph by name needs to know of a subject's samples, or None."""
+    # "labels+time" is content with the labels where there are no ids: then rows count
+    # as ids if all subjects have the same sequence
+    labels, stimuli = subject.labels, getattr(subject, "stimuli", None)
     if is_named(graph, "time"):
         return stimuli
     if is_named(graph, "labels+time") and labels is not None and stimuli is not None:

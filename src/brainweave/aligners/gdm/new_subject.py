@@ -112,10 +112,7 @@ def _row_numbers(model: Any, n_samples: int) -> Any:
 def edges_of_new(
     model: Any, basis: SubjectBasis, y: Any, edges: Any = None, *, needed: bool = True
 ) -> tuple[Any, Matrix]:
-    """Return D - G among new samples, and G to the model's times their features.
-
-    If edges are ``needed``, a subject without any is refused.
-    """
+    """Return D - G among new samples, and G to the model's times their features."""
     graph, n = model.graph_, basis.n_samples
     terms = _terms_of_new(model, basis, y, edges)
     embedding = getattr(model, "embedding_", None)
@@ -204,11 +201,9 @@ def join_by_descent(
 def descend(
     N: Matrix, F: Matrix, *, size: float = 0.0, max_iter: int = 1000, tol: float = 1e-10
 ) -> Joined:
-    """Descend from the Procrustes solution, the polar factor of F.
-
-    The rounding of F goes with ``size``, that of the numbers it was computed from.
-    """
+    """Descend from the Procrustes solution, the polar factor of F."""
     _, values, axes = scipy.linalg.svd(F, full_matrices=False, check_finite=False)
+    # the rounding of F goes with that of the numbers it was computed from
     size = max(size, float(values.max(initial=0.0)))
     axes = axes[values > UNDETERMINED * size]  # B^T
     if not len(axes):
