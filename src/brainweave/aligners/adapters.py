@@ -41,7 +41,6 @@ def regress(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
 class Method:
     """A method of another package, and what it needs beside samples locked in time."""
 
-    package: str
     fit: Fit
     join: Join = regress
     equal_voxels: bool = False
@@ -220,32 +219,28 @@ _placed: Any = {**_equal, "geometry": True}
 
 #: What ``Adapter`` and ``--method`` know, by name.
 METHODS: dict[str, Method] = {
-    "scipy:procrustes": Method("scipy", *to_template(rotate), **_equal),
-    "fmralign:procrustes": Method("fmralign", *_fmralign("Procrustes"), **_equal),
-    "fmralign:ot": Method("fmralign", *_fmralign("OptimalTransport"), **_equal),
-    "fmralign:spectral-ot": Method("fmralign", *_fmralign("SpectralOT"), **_placed),
-    "fmralign:ridge": Method("fmralign", *_fmralign("RidgeAlignment"), **_equal),
-    "fugw:dense": Method("fugw", *to_template(_fugw), **_placed),
-    "hyperalignment:procrustes": Method(
-        "hyperalignment", _ha_template, _ha_rotate, **_equal
-    ),
-    "hyperalignment:searchlight": Method(
-        "hyperalignment", *_lights("searchlight_procrustes"), **_placed
-    ),
+    "scipy:procrustes": Method(*to_template(rotate), **_equal),
+    "fmralign:procrustes": Method(*_fmralign("Procrustes"), **_equal),
+    "fmralign:ot": Method(*_fmralign("OptimalTransport"), **_equal),
+    "fmralign:spectral-ot": Method(*_fmralign("SpectralOT"), **_placed),
+    "fmralign:ridge": Method(*_fmralign("RidgeAlignment"), **_equal),
+    "fugw:dense": Method(*to_template(_fugw), **_placed),
+    "hyperalignment:procrustes": Method(_ha_template, _ha_rotate, **_equal),
+    "hyperalignment:searchlight": Method(*_lights("searchlight_procrustes"), **_placed),
     "hyperalignment:searchlight-ridge": Method(
-        "hyperalignment", *_lights("searchlight_ridge"), **_placed
+        *_lights("searchlight_ridge"), **_placed
     ),
     "nltools:procrustes": Method(
-        *("nltools", _nl_align, _nl_rotate),
+        *(_nl_align, _nl_rotate),
         **_equal,
         install="pip install seaborn pynv h5py; pip install --no-deps",
     ),
-    "brainiak:srm": Method("brainiak", *_brainiak("SRM")),
-    "brainiak:detsrm": Method("brainiak", *_brainiak("DetSRM")),
-    "cca-zoo:gcca": Method("cca-zoo", _cca("GCCA")),
-    "cca-zoo:mcca": Method("cca-zoo", _cca("MCCA")),
+    "brainiak:srm": Method(*_brainiak("SRM")),
+    "brainiak:detsrm": Method(*_brainiak("DetSRM")),
+    "cca-zoo:gcca": Method(_cca("GCCA")),
+    "cca-zoo:mcca": Method(_cca("MCCA")),
     "multiviewica:multiviewica": Method(
-        "multiviewica", _multiviewica, _join_reduced, equal_voxels=True
+        _multiviewica, _join_reduced, equal_voxels=True
     ),
 }
 
@@ -384,7 +379,7 @@ class Adapter(TimeLocked):
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         """Call a function of the package; say in one sentence if it is not there."""
-        package = self._method.package
+        package = self.method.partition(":")[0]
         try:
             self.version_ = f"{package} {version(package)}"
             return function(*arguments)

@@ -87,12 +87,7 @@ class Iterations:
     def __init__(self, start: float, *, max_iter: int, tol: float) -> None:
         self.history, self.max_iter, self.tol = [start], max_iter, tol
         self.change = self.gained = np.inf  # by the last iteration, and by all
-        self.converged = False
-
-    @property
-    def n_iter(self) -> int:
-        """Number of iterations done."""
-        return len(self.history) - 1
+        self.n_iter, self.converged = 0, False
 
     def go_on(self) -> bool:
         """Whether another iteration is wanted."""
@@ -100,6 +95,7 @@ class Iterations:
 
     def add(self, value: float) -> None:
         """Record the objective after one more iteration."""
+        self.n_iter += 1
         self.change = abs(value - self.history[-1])
         self.gained = abs(value - self.history[0])
         self.history.append(value)

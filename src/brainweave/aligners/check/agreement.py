@@ -78,10 +78,8 @@ def permutation_test(
                 "subjects share too few groups of samples once half are held out."
             )
     _refuse_few_blocks(folds)
-    halves = [
-        _Half(fold, n_permutations, [random_state, number])
-        for number, fold in enumerate(folds)
-    ]
+    seeds = [[random_state, number] for number in range(len(folds))]
+    halves = [_Half(f, n_permutations, s) for f, s in zip(folds, seeds, strict=True)]
     for half in halves:
         half.keep_own()
     n_components = folds[0].features[0].shape[1]
@@ -90,9 +88,8 @@ def permutation_test(
     for k in range(n_components):
         width = NEIGHBOURS if k else n_components
         values = np.array([half.statistics(k, width) for half in halves])
-        n_together, statistic, null = _largest_sum(values)
-        first = first or (n_together, statistic, null)
-        own = p_of(statistic, null)
+        clearest = _largest_sum(values)
+        first, own = first or clearest, p_of(*clearest[1:])
         p[k:] = max(own, p[k])
         doubt -= float(np.log1p(-min(own, 0.999)))  # ForwardStop
         if doubt <= FALSE_SHARE * (k + 1):
@@ -112,8 +109,8 @@ def permutation_test(
             half.take_out(k)
     else:
         n_kept = n_kept if by_share else n_components
-    n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
-    return Agreement(agreement, p, n_kept, n_together, statistic, null)
+    nothing = 1, 0.0, np.zeros((1, n_permutations))
+    return Agreement(agreement, p, n_kept, *(first or nothing))
 
 
 def _count_possible(values: Matrix, likely: Matrix) -> int:
