@@ -216,6 +216,7 @@ def _join_reduced(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
 
 _equal: Any = {"equal_voxels": True, "n_components": None}
 _placed: Any = {**_equal, "geometry": True}
+_nltools = "pip install seaborn pynv h5py; pip install --no-deps"
 
 #: What ``Adapter`` and ``--method`` know, by name.
 METHODS: dict[str, Method] = {
@@ -230,11 +231,7 @@ METHODS: dict[str, Method] = {
     "hyperalignment:searchlight-ridge": Method(
         *_lights("searchlight_ridge"), **_placed
     ),
-    "nltools:procrustes": Method(
-        *(_nl_align, _nl_rotate),
-        **_equal,
-        install="pip install seaborn pynv h5py; pip install --no-deps",
-    ),
+    "nltools:procrustes": Method(_nl_align, _nl_rotate, install=_nltools, **_equal),
     "brainiak:srm": Method(*_brainiak("SRM")),
     "brainiak:detsrm": Method(*_brainiak("DetSRM")),
     "cca-zoo:gcca": Method(_cca("GCCA")),

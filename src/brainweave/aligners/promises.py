@@ -167,7 +167,17 @@ class ProMises(Iterative, InPlaces):
         if not 1 < first.sum() < n - 1:  # of runs
             first = np.arange(n) < n // 2
         few = [bases[i] for i in evenly_spaced(len(bases), MOST_SUBJECTS)]
-        folds = [_split(few, rows) for rows in (first, ~first)]
+        folds: list[Any] = []  # bases of some samples, and coordinates of the others
+        for rows in (first, ~first):
+            parts, others = [], []
+            for b in few:
+                samples = b.in_places(None)
+                part = SubjectBasis(samples[rows], energy=b.energy, standardize=False)
+                part.space = b.space
+                Z = part.project(samples[~rows])
+                parts.append(part)
+                others.append(Z - Z.mean(axis=0))
+            folds.append((parts, others))
 
         def agreement(k: float, bases: list[Any], others: list[Matrix]) -> float:
             # how the features of other samples correlate between subjects
@@ -202,16 +212,3 @@ class ProMises(Iterative, InPlaces):
 def _most_probable(coordinates: Matrix, prior: Matrix, target: Matrix) -> Matrix:
     """Return the rotation onto a target that is most probable under the prior."""
     return polar(coordinates.T @ target + prior)
-
-
-def _split(bases: list[SubjectBasis], rows: Any) -> tuple[list[Any], list[Matrix]]:
-    """Return bases of some samples, and the coordinates of the others in these."""
-    parts, others = [], []
-    for basis in bases:
-        samples = basis.in_places(None)
-        part = SubjectBasis(samples[rows], energy=basis.energy, standardize=False)
-        part.space = basis.space
-        Z = part.project(samples[~rows])
-        parts.append(part)
-        others.append(Z - Z.mean(axis=0))
-    return parts, others

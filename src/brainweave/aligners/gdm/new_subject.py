@@ -41,19 +41,6 @@ class Joined(NamedTuple):
 # -- the edges of its samples ----------------------------------------------------------
 
 
-def _terms_of_new(
-    model: Any, basis: SubjectBasis, y: Any, edges: Any
-) -> list[GroupTerm]:
-    """Return the terms of the graph for its samples, if there are any."""
-    terms = model.graph_.groups
-    if not terms or (y is None and edges is not None):
-        return []
-    if not any(term.features is not None for term in terms):
-        codes = _groups_of_new(model, basis.n_samples, y)
-        return [replace(t, codes=own) for t, own in zip(terms, codes, strict=True)]
-    return [_by_features(term, y, basis) for term in terms]
-
-
 def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
     """Return a term for samples of which features are known, or ids."""
     unknown = np.full(basis.n_samples, NO_GROUP)
@@ -114,7 +101,13 @@ def edges_of_new(
 ) -> tuple[Any, Matrix]:
     """Return D - G among new samples, and G to the model's times their features."""
     graph, n = model.graph_, basis.n_samples
-    terms = _terms_of_new(model, basis, y, edges)
+    # the terms of the graph for the new samples, if there are any
+    terms = list(graph.groups) if y is not None or edges is None else []
+    if any(term.features is not None for term in terms):
+        terms = [_by_features(term, y, basis) for term in terms]
+    elif terms:
+        codes = zip(terms, _groups_of_new(model, n, y), strict=True)
+        terms = [replace(term, codes=own) for term, own in codes]
     embedding = getattr(model, "embedding_", None)
     degrees, target = np.zeros(n), np.zeros((n, model.n_components_))
     among_new = aslinearoperator(scipy.sparse.csr_array((n, n)))

@@ -85,15 +85,6 @@ def orthonormalize(W: Floats) -> None:
     W[:] = polar(W.astype(np.float64))
 
 
-def individual_term(
-    voxels: VoxelReader, W: Floats, R: Matrix, bound: float
-) -> scipy.sparse.csc_array:
-    """Return the best individual term, samples x voxels."""
-    each = voxels.residuals(W, R, bound)
-    parts = [scipy.sparse.csc_array(to_numpy(D - C)) for _, _, D, C in each]
-    return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
-
-
 class RobustMap(WeightMap):
     r"""A map that sets aside what is individual before it gives shared features.
 
@@ -246,9 +237,13 @@ class RobustSRM(FromRandomStart):
             turn = principal_axes(R)
             self.shared_response_ = R = R @ turn
             maps = [W @ turn.astype(W.dtype) for W in maps]
-            self.individual_ = over_subjects(
-                lambda v, W: individual_term(v, W, R, bound), subjects, maps
-            )
+
+            def individual_term(voxels: VoxelReader, W: Floats) -> Any:
+                each = voxels.residuals(W, R, bound)
+                parts = [scipy.sparse.csc_array(to_numpy(D - C)) for *_, D, C in each]
+                return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
+
+            self.individual_ = over_subjects(individual_term, subjects, maps)
         self._set_convergence(iterations)
         return maps
 
