@@ -37,7 +37,6 @@ class Places:
     def of_new(self, subject: Any, place: Any = "auto") -> Any:
         """Return the matrix of a subject that joins; ``place`` is that of the model."""
         n = _n_columns(subject)
-        place_of = {name: j for j, name in enumerate(self.names or ())}
         if not (isinstance(place, str) and place == "auto"):
             if is_per_subject(place):
                 raise InputError(
@@ -46,7 +45,7 @@ class Places:
                 )
             space = getattr(subject, "space", None)
             labels, matrices = _read_given(place, [space], [n], "the model")
-            return _means(labels[0], place_of) if labels else matrices[0]
+            return _means(labels[0], self.names or ()) if labels else matrices[0]
         if self.names is None:
             if n != self.n_places:
                 raise InputError(
@@ -60,7 +59,7 @@ class Places:
                 f"The places of the model are {self.what}; the new subject is not in "
                 "that space. Load it from images in the space of the others."
             )
-        return _means(found[1], place_of)
+        return _means(found[1], self.names)
 
 
 def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
@@ -80,8 +79,7 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     if len(known) == len(found) and len({own[0] for own in known}) == 1:
         frame, what = known[0][0], known[0][2]
         names = sorted({name for own in known for name in own[1] if name is not None})
-        place_of = {name: j for j, name in enumerate(names)}
-        matrices = [_means(own[1], place_of) for own in known]
+        matrices = [_means(own[1], names) for own in known]
         if all(list(own[1]) == names for own in known):  # every voxel is a place
             matrices = [None] * len(known)
         return Places(len(names), matrices, what, tuple(names), frame)
@@ -97,17 +95,17 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     return Places(columns[0], [None] * len(columns), "equal columns")
 
 
-def is_per_subject(place: Any) -> bool:
-    """Return whether places are given as a list with an entry per subject."""
-    return isinstance(place, list) and np.ndim(place[0]) > 0
+def is_per_subject(given: Any, dimensions: int = 1) -> bool:
+    """Return whether places are given as a list of arrays, one per subject."""
+    listed = isinstance(given, list | tuple) and len(given) > 0
+    return listed and np.ndim(given[0]) >= dimensions
 
 
 def _given_places(labels: list[Any], matrices: list[Any]) -> Places:
     if not labels:
         return Places(matrices[0].shape[1], matrices, "places as given")
     names = list(dict.fromkeys(n for own in labels for n in own if n is not None))
-    place_of = {name: j for j, name in enumerate(names)}
-    means = [_means(own, place_of) for own in labels]
+    means = [_means(own, names) for own in labels]
     return Places(len(names), means, "parcels as given", tuple(names), "given")
 
 
@@ -123,8 +121,18 @@ def _read_given(
             f"place of {owner} has {len(each)} entries for {len(columns)} subjects."
         )
     if not all(scipy.sparse.issparse(own) or np.ndim(own) == 2 for own in each):
-        pairs = enumerate(zip(each, columns, strict=True))
-        return [_as_labels(own, n, i, owner) for i, (own, n) in pairs], []
+        labels = []
+        for i, (own, n) in enumerate(zip(each, columns, strict=True)):
+            if np.ndim(own) != 1 or len(own) != n:
+                what = repr(own) if isinstance(own, str) else np.shape(own)
+                raise InputError(
+                    f"place of {owner} must be 'auto', None, a label for each of the "
+                    f"{n} voxels of X[{i}], a matrix of voxels x places, or an atlas "
+                    f"image (load a file by nibabel.load(path)); got {what}."
+                )
+            named = np.asarray(own, dtype=object).tolist()
+            labels.append([None if v in (None, 0) or v != v else v for v in named])  # noqa: PLR0124
+        return labels, []
     matrices = [scipy.sparse.csr_array(own, dtype=np.float64) for own in each]
     for own, n in zip(matrices, columns, strict=True):
         if own.shape != (wanted := (n, matrices[0].shape[1])):
@@ -132,18 +140,6 @@ def _read_given(
                 f"place of {owner} must be voxels x places, {wanted}; got {own.shape}."
             )
     return [], matrices
-
-
-def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
-    listed = np.asarray(given, dtype=object).ravel().tolist()
-    if np.ndim(given) != 1 or len(listed) != n:
-        what = repr(given) if isinstance(given, str) else np.shape(given)
-        raise InputError(
-            f"place of {owner} must be 'auto', None, a label for each of the {n} "
-            f"voxels of X[{i}], a matrix of voxels x places, or an atlas image (load "
-            f"a file by nibabel.load(path)); got {what}."
-        )
-    return [None if v is None or v == 0 or v != v else v for v in listed]  # noqa: PLR0124
 
 
 # -- places of the pieces of a brain ---------------------------------------------------
@@ -289,14 +285,15 @@ def voxel_positions(space: Any) -> Matrix:
     return np.asarray(at)
 
 
-def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
+def _means(labels: Sequence[Any], names: Sequence[Any]) -> Any:
     """Return the sparse matrix that averages the voxels of each place."""
+    place_of = {name: j for j, name in enumerate(names)}
     where = np.array([place_of.get(name, -1) for name in labels])
     rows = np.flatnonzero(where >= 0)
-    counts = np.bincount(where[rows], minlength=len(place_of))
-    return scipy.sparse.csr_array(
-        (1 / counts[where[rows]], (rows, where[rows])), (len(labels), len(place_of))
-    )
+    columns = where[rows]
+    shares = 1 / np.bincount(columns, minlength=len(names))[columns]
+    shape = len(labels), len(names)
+    return scipy.sparse.csr_array((shares, (rows, columns)), shape)
 
 
 def _labels_of(subject: Any) -> Any:

@@ -23,11 +23,10 @@ from brainweave.aligners.piecewise.piecewise import (
     MapSettings,
     Pieces,
     PiecewiseAligner,
-    given_per_subject,
     once_per_space,
     places_per_subject,
 )
-from brainweave.basis.places import is_atlas, labels_at
+from brainweave.basis.places import is_atlas, is_per_subject, labels_at
 
 Labels = NDArray[Any]
 
@@ -245,7 +244,7 @@ class Parcelwise(PiecewiseAligner):
         """
         check_is_fitted(self, "maps_")
         given = self.parcels if parcels is None else parcels
-        if parcels is None and given_per_subject("parcels", given):
+        if parcels is None and is_per_subject(given):
             raise InputError(
                 "The parcels differ from subject to subject: pass those of the new "
                 "one, fit_new_subject(X, parcels=...)."

@@ -58,12 +58,6 @@ NOT_FOR_NEW_SUBJECTS = (
 PER_SUBJECT = {"parcels": 1, "coordinates": 2}
 
 
-def given_per_subject(name: str, value: Any) -> bool:
-    """Return whether places of voxels are given as a list with an entry per subject."""
-    listed = isinstance(value, list | tuple) and len(value) > 0
-    return listed and np.ndim(value[0]) >= PER_SUBJECT[name]
-
-
 def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> list[Any]:
     """Return what is found for each subject; equal spaces are asked once, and share."""
     found: dict[Any, Any] = {}
@@ -83,7 +77,8 @@ def places_per_subject(
     dtype: Any = None,
 ) -> list[NDArray[Any]]:
     """Return an array with a row per voxel for each subject, given once or for each."""
-    given = given if given_per_subject(name, given) else np.asarray(given, dtype)
+    if not is_per_subject(given, PER_SUBJECT[name]):
+        given = np.asarray(given, dtype)
     listed = one_per_subject(name, given, len(n_voxels), owner=owner)
     arrays = [np.asarray(own, dtype) for own in listed]
     for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
