@@ -53,7 +53,7 @@ class Places:
                     "of the model are its columns. Use the same parcels or mask."
                 )
             return None
-        found = _labels_of(subject)
+        found = _labels_in(getattr(subject, "space", None))
         if found is None or str(found[0]) != str(self.frame):
             raise InputError(
                 f"The places of the model are {self.what}; the new subject is not in "
@@ -74,7 +74,7 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     if not (isinstance(place, str) and place == "auto"):
         spaces = [getattr(s, "space", None) for s in subjects]
         return _given_places(*_read_given(place, spaces, columns, owner))
-    found = [_labels_of(s) for s in subjects]
+    found = [_labels_in(getattr(s, "space", None)) for s in subjects]
     known = [own for own in found if own is not None]
     if len(known) == len(found) and len({own[0] for own in known}) == 1:
         frame, what = known[0][0], known[0][2]
@@ -185,7 +185,7 @@ class PlacesOfPieces:
 
     @cached_property
     def _coarse(self) -> list[Any]:
-        return [_labels_in(s, "place_labels") for s in self._spaces]
+        return [_labels_in(s) for s in self._spaces]
 
     def cut(self, pieces: Sequence[NDArray[Any]]) -> tuple[list[Any], Any]:
         """Return the spaces of a piece, given by voxels, and the ``place`` to set."""
@@ -205,7 +205,7 @@ class PlacesOfPieces:
         ], "auto"
 
 
-def _labels_in(space: Any, kind: str) -> Any:
+def _labels_in(space: Any, kind: str = "place_labels") -> Any:
     """Return the frame, the label of each voxel, and what they are, if it is known."""
     found = getattr(space, kind, lambda: None)()
     return found and (found[0], object_array(found[1]), found[2])
@@ -294,11 +294,6 @@ def _means(labels: Sequence[Any], names: Sequence[Any]) -> Any:
     shares = 1 / np.bincount(columns, minlength=len(names))[columns]
     shape = len(labels), len(names)
     return scipy.sparse.csr_array((shares, (rows, columns)), shape)
-
-
-def _labels_of(subject: Any) -> Any:
-    """Return the frame, the place of each voxel and what places are, if known."""
-    return getattr(getattr(subject, "space", None), "place_labels", lambda: None)()
 
 
 def _n_columns(subject: Any) -> int:

@@ -38,11 +38,7 @@ LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
 class GraphAligner(BaseAligner):
-    """Base of :class:`GDM` and :class:`PaperGDM`.
-
-    A subclass solves for the maps in :meth:`_solve_graph`, and for those of new
-    subjects in :meth:`_join`.
-    """
+    """Base of :class:`GDM` and :class:`PaperGDM`."""
 
     _stored: ClassVar[dict[str, Any]] = {
         "graph_": Graph,

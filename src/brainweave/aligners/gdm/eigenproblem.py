@@ -63,12 +63,8 @@ class Solution:
 
 
 def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
-    """Return how far the subjects share their features, from 0 to 1.
-
-    In coordinates in which the covariances of all subjects' features add up to the
-    identity, they are proportional where all subjects use all features alike (1) and
-    orthogonal where every feature belongs to one subject (0).
-    """
+    """Return how far the subjects share their features, from 0 to 1 (docs/gdm.md)."""
+    # in coordinates in which the covariances of all subjects add up to the identity
     total = np.sum(covariances, axis=0)
     values, vectors = np.linalg.eigh((total + total.T) / 2)
     kept = values > 1e-12 * max(float(values[-1]), 1e-300)

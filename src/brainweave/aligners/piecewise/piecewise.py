@@ -248,9 +248,8 @@ class PiecewiseAligner(BaseAligner):
             return {}
         chosen = np.linspace(0, n - 1, N_PILOTS).round().astype(int).tolist()
         names = [pieces.names[k] for k in chosen]
-        few = pieces._replace(
-            names=names, columns=[[own[k] for k in chosen] for own in pieces.columns]
-        )
+        columns = [[own[k] for k in chosen] for own in pieces.columns]
+        few = pieces._replace(names=names, columns=columns)
         quiet, log = copy(self), PieceLog(self._piece)
         quiet.progress = False
         with warnings.catch_warnings():
@@ -317,17 +316,15 @@ class PiecewiseAligner(BaseAligner):
         settings = read_map_settings(samples, columns, space, name="the new subject")
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
-        log, pairs = PieceLog(self._piece), zip(self.aligners_, numbers, strict=True)
+        log = PieceLog(self._piece)
         places = self._find_places([int(samples.shape[1])], [space])
-        tasks = (
-            (
-                local,
-                samples[:, columns[k]],
-                y,
-                None if places is None else places.cut([columns[k]])[0],
-            )
-            for local, k in pairs
-        )
+
+        def task(local: Any, own: Columns) -> tuple[Any, ...]:
+            spaces = None if places is None else places.cut([own])[0]
+            return local, samples[:, own], y, spaces
+
+        pairs = zip(self.aligners_, numbers, strict=True)
+        tasks = (task(local, columns[k]) for local, k in pairs)
         with closing(self._run(join_local, numbers, names, tasks, log)) as joined:
             maps = dict(joined)
         log.warn()
