@@ -369,11 +369,9 @@ class BasisMap(SubjectMap):
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
-        if self.mixing is not None:
-            features = self._mixed_features()
-        else:
-            features = self.basis.coordinates @ self.coef
-        return np.asarray(features, dtype=self.basis.dtype)
+        basis, mixed = self.basis, self.mixing is not None
+        features = self._mixed_features() if mixed else basis.coordinates @ self.coef
+        return np.asarray(features, dtype=basis.dtype)
 
     def _mixed_features(self) -> Matrix:
         features = self.basis.gram_times(self.mixing)

@@ -65,10 +65,8 @@ class Places:
 def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
     """Find the places of subjects, or say in words why there are none.
 
-    `place` is "auto" (what the subjects' brain spaces know, or equal columns, at most
-    2,048), a label per voxel (0, None or NaN for none), voxels x places, a list of such
-    per subject, or an atlas image for subjects that know their volume. Subjects may be
-    arrays or bases, too; `owner` is the class whose parameter it is.
+    `place` is what :class:`GDM` takes, "auto" allowing at most 2,048 equal columns, as
+    a parameter of the class `owner`. Subjects may be arrays or bases, too.
     """
     columns = [_n_columns(s) for s in subjects]
     if not (isinstance(place, str) and place == "auto"):

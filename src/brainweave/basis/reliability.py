@@ -81,8 +81,7 @@ def scale_of_chunks(chunks: Iterable[Any], n_voxels: int, groups: Groups) -> Mat
     """Return :func:`reliability_scale` of voxels that come in chunks of columns."""
     between, within = np.zeros(n_voxels), np.zeros(n_voxels)
     for columns, z in chunks:
-        squares = analysis_of_variance(to_numpy(z), groups)
-        between[columns], within[columns] = squares
+        between[columns], within[columns] = analysis_of_variance(to_numpy(z), groups)
     return reliability_scale(between, within, groups)
 
 
@@ -104,9 +103,8 @@ def reliability_scale(between: Matrix, within: Matrix, groups: Groups) -> Matrix
     weight = 1 + share * (F / mean - 1) if mean > 0 else np.ones_like(F)
     scale = np.full(within.shape, np.inf)
     positive = weight > 0
-    scale[np.flatnonzero(varies)[positive]] = np.sqrt(
-        within[varies][positive] / weight[positive]
-    )
+    kept = np.flatnonzero(varies)[positive]
+    scale[kept] = np.sqrt(within[kept] / weight[positive])
     return scale
 
 

@@ -203,10 +203,8 @@ class Graph(Stored):
         return scipy.sparse.csr_array(total)
 
     def connected_components(self) -> tuple[int, NDArray[np.intp]]:
-        """Return the number of connected parts, and the part of each sample.
-
-        Samples are linked through their groups, so group terms are not expanded.
-        """
+        """Return the number of connected parts, and the part of each sample."""
+        # samples are linked through their groups, so group terms are not expanded
         offset = size = self.n_samples
         rows, columns = [np.empty(0, int)], [np.empty(0, int)]
         for term in self.groups:

@@ -281,14 +281,11 @@ def count_holding(
     """Count a GDM's components that hold up on held-out samples; keep the check."""
     k = max(1, found.n_informative(k))
     fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
-    runs = _list_unless_missing(b.runs for b in bases)
-    draws = N_PERMUTATIONS, 0
+    runs, draws = _list_unless_missing(b.runs for b in bases), (N_PERMUTATIONS, 0)
+    full, by_share = found.first(k).features, "labels" not in aligner._joined_by()
     try:
-        full = found.first(k).features
-        by_share = "labels" not in aligner._joined_by()
-        check, kept = _check_halves(
-            _graph_codes(graph), runs, full, fit, draws, by_share=by_share
-        )
+        codes = _graph_codes(graph)
+        check, kept = _check_halves(codes, runs, full, fit, draws, by_share=by_share)
     except BrainweaveError as error:
         aligner.__dict__["_check"] = AlignmentCheck(str(error))
         by_groups = all(term.features is None for term in graph.groups)

@@ -277,7 +277,7 @@ def parcel_labels(
         )
     if is_atlas(parcels):
         return once_per_space(partial(labels_at, parcels), spaces)
-    return places_per_subject("parcels", parcels, n_voxels, "one label", owner=owner)
+    return places_per_subject("parcels", parcels, n_voxels, owner=owner)
 
 
 def columns_of_parcels(labels: Labels, names: Sequence[Any]) -> list[Columns]:

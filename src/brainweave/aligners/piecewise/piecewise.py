@@ -68,21 +68,17 @@ def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> li
 
 
 def places_per_subject(
-    name: str,
-    given: Any,
-    n_voxels: list[int],
-    what: str,
-    *,
-    owner: str,
-    dtype: Any = None,
+    name: str, given: Any, n_voxels: list[int], *, owner: str
 ) -> list[NDArray[Any]]:
     """Return an array with a row per voxel for each subject, given once or for each."""
-    if not is_per_subject(given, PER_SUBJECT[name]):
+    n_dims = PER_SUBJECT[name]
+    what, dtype = ("one label", None) if n_dims == 1 else ("a row", float)
+    if not is_per_subject(given, n_dims):
         given = np.asarray(given, dtype)
     listed = one_per_subject(name, given, len(n_voxels), owner=owner)
     arrays = [np.asarray(own, dtype) for own in listed]
     for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
-        if array.ndim != PER_SUBJECT[name] or len(array) != v:
+        if array.ndim != n_dims or len(array) != v:
             raise InputError(
                 f"{name} of {owner} must have {what} for each of the {v} voxels of "
                 f"X[{i}]; got shape {array.shape}."
@@ -102,16 +98,10 @@ Fits = Iterable[tuple[int, Any]]  # number of a piece and its aligner, as they c
 
 
 def fit_piece(
-    aligner: Any,
-    X: list[Any],
-    places: tuple[list[Any], Any] | None,
-    y: list[Any] | None,
-    runs: list[Any],
-    *,
-    known: dict[str, Any] | None = None,
+    aligner: Any, X: list[Any], places: Any, y: Any, runs: list[Any], **known: Any
 ) -> Any:
     """Fit a copy of an aligner to one piece, with parameters that are known for all."""
-    local = clone(aligner).set_params(**(known or {}))
+    local = clone(aligner).set_params(**known)
     local._runs = runs
     if places is not None and local.place is not None:
         local._spaces, place = places
@@ -123,9 +113,9 @@ def fit_piece(
     return local.fit(X, y)
 
 
-def fit_local(aligner: Any, X: list[Any], *more: Any, known: Any = None) -> Any:
+def fit_local(aligner: Any, X: list[Any], *more: Any, **known: Any) -> Any:
     """Fit a copy of an aligner to one piece, and drop what holds the data."""
-    local = fit_piece(aligner, X, *more, known=known)
+    local = fit_piece(aligner, X, *more, **known)
     local.maps_ = [m.detach() for m in local.maps_]
     for m in local.maps_:
         m.signatures = m.space = None  # those of the whole are kept with the whole map
@@ -230,8 +220,7 @@ class PiecewiseAligner(BaseAligner):
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
         log, runs = PieceLog(self._piece), [getattr(s, "runs", None) for s in subjects]
-        known = self._settled(pieces, arrays, y, runs)
-        fit = partial(fit_local, known=known)
+        fit = partial(fit_local, **self._settled(pieces, arrays, y, runs))
         fitted = self._each_piece(fit, pieces, arrays, log, y, runs)
         with closing(fitted) as fits:  # an error would keep it alive, catching warnings
             self._combine(pieces, fits, settings)

@@ -275,8 +275,8 @@ class Searchlight(PiecewiseAligner):
     ) -> list[list[Part]]:
         """Return where each subject's voxels lie; equal spaces share a list."""
         if coordinates is not None:
-            given = "coordinates", coordinates, n_voxels, "a row"
-            listed = places_per_subject(*given, owner=self._owner, dtype=float)
+            given = "coordinates", coordinates, n_voxels
+            listed = places_per_subject(*given, owner=self._owner)
             known = {id(at): [Part("volume", np.arange(len(at)), at)] for at in listed}
             return [known[id(at)] for at in listed]
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of images."
