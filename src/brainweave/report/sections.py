@@ -95,10 +95,10 @@ def element(
                 many = f"{len(frame):,} {texts['rows']}; all are in {texts['whole']}"
                 words["shown"] = f"the first {MOST_ROWS} of {many}"
             frame = frame[:MOST_ROWS]
-        names = [
-            (name, _is_number(frame[name]) and i > 0) for i, name in enumerate(frame)
-        ]
-        shown = {"columns": names, "rows": frame.to_numpy().tolist()}
+        # what a row is about is no number to compare, also if it is one
+        numbers = [i > 0 and _is_number(frame[name]) for i, name in enumerate(frame)]
+        columns = list(zip(frame, numbers, strict=True))
+        shown = {"columns": columns, "rows": frame.to_numpy().tolist()}
     if figure is not None and not isinstance(figure, Markup):
         figure = picture(figure, texts["label"].format(**words))
     title, below = (texts.get(n, "").format(**words) for n in ("title", "caption"))
@@ -116,13 +116,11 @@ def _is_number(cells: Any) -> bool:
 def section(id: str, elements: Sequence[Part | None], **values: str) -> Part | None:
     """Make a chapter of the elements that are not None; None without any."""
     present = [part for part in elements if part is not None]
+    if not present:
+        return None
     texts = TEXTS["sections"][id]
     title, intro = (texts.get(n, "").format(**values) for n in ("title", "intro"))
-    return (
-        {"id": id, "title": title, "intro": intro, "elements": present}
-        if present
-        else None
-    )
+    return {"id": id, "title": title, "intro": intro, "elements": present}
 
 
 def show(value: Any) -> str:
