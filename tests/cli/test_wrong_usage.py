@@ -79,7 +79,7 @@ WRONG = [
     (
         ("compare", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"),
         2,
-        "held-out, joint or both",
+        "'held-out', 'joint', 'both'",
     ),
     (("compare", "{study}", "--halves", "x", "-o", "{tmp}/e"), 2, "halves"),
     (("compare", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
@@ -92,7 +92,7 @@ WRONG = [
     (("report", "/proc/r.html", "--study", "{study}"), 1, "/proc"),
     (("run", "{tmp}/none", "{tmp}/o", "participant"), 2, "There is no folder"),
     (("run", "{study}", "{tmp}/o", "participant"), 2, "has no subjects"),
-    (("run", "{study}", "{tmp}/o", "village"), 2, "must be participant or group"),
+    (("run", "{study}", "{tmp}/o", "village"), 2, "'participant', 'group'"),
 ]
 
 

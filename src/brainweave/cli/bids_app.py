@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,7 +33,8 @@ def run(
     bids_dir: Annotated[Path, typer.Argument(help="BIDS dataset, or fMRIPrep output.")],
     output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
     analysis_level: Annotated[
-        str | None, typer.Argument(help="participant or group. Default: both.")
+        Literal["participant", "group"] | None,
+        typer.Argument(help="Level of the analysis. Default: both."),
     ] = None,
     *,
     participant_label: c.Participants = None,
@@ -67,10 +68,6 @@ def run(
     from brainweave.study.formats.bids_derivative import Derivative
 
     levels = {"participant": make_bases, "group": align_group}
-    if analysis_level not in (None, *levels):
-        raise UsageError(
-            f"The level must be participant or group; got {analysis_level!r}."
-        )
     if not bids_dir.is_dir():
         raise UsageError(f"There is no folder {str(bids_dir)!r}. Check BIDS_DIR.")
     if output_dir.is_file() or output_dir.resolve() == bids_dir.resolve():
@@ -401,7 +398,7 @@ def _common_settings(job: Job, made: Mapping[str, Any]) -> dict[str, Any]:
     # of what was asked for here, the aligner checks the kernel
     given = {*c.parse_params(job.params["param"])} - {"kernel", "kernel_params"}
     data = dict(job.settings["data"])
-    if "samples" not in job.console.given:
+    if job.params["samples"] is None:
         del data["samples"]
     basis = {k: v for k, v in job.settings["basis"].items() if k in given}
     known["these options"] = {

@@ -39,9 +39,8 @@ class Command(TyperCommand):
         params = ctx.params
         if params.get("n_jobs") == 0:
             raise UsageError("--n-jobs must be a number other than 0; got 0.")
-        given = [n for n in params if ctx.get_parameter_source(n).name != "DEFAULT"]
         quiet = params.get("quiet", False)
-        ctx.obj = console = Console(quiet, str(ctx.info_name), params, given)
+        ctx.obj = console = Console(quiet, str(ctx.info_name), params)
         console.make_current()
         with console.collect_warnings(), ExitStack() as stack:
             if params.get("dask") is not None:

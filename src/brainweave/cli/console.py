@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -118,7 +118,6 @@ class Console:
     quiet: bool = False
     command: str = ""  # that runs
     params: dict[str, Any] = field(default_factory=dict)  # its options
-    given: Collection[str] = ()  # the names of those that are not the defaults
     subject_ids: list[str] = field(default_factory=list)  # whom a fit calls X[0], ...
     resume_hint: str = "Run the same command again."  # after an interruption
     seconds: dict[str, float] = field(default_factory=dict)  # of each stage

@@ -1,7 +1,7 @@
 """Commands that score and show: compare, map, info, report and demo."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,7 +34,7 @@ def compare(
     measure: c.Measure = None,
     halves: c.Halves = "category",
     protocol: Annotated[
-        str,
+        Literal["held-out", "joint", "both"],
         c.score(
             "held-out (test subjects join a finished template), joint (they take part "
             "in the fit, as in the paper, which inflates accuracy), or both."
@@ -60,8 +60,6 @@ def compare(
     from brainweave.evaluation.splits import split_study
 
     console: Console = context.obj
-    if protocol not in (*PROTOCOLS, "both"):
-        raise UsageError(f"--protocol must be held-out, joint or both; got {protocol}.")
     subjects = files.open_study(study)
     splitting, scoring, others = c.scoring_params(param)
     if n_permutations:

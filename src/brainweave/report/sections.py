@@ -95,10 +95,10 @@ def element(
                 many = f"{len(frame):,} {texts['rows']}; all are in {texts['whole']}"
                 words["shown"] = f"the first {MOST_ROWS} of {many}"
             frame = frame[:MOST_ROWS]
-        names = [
-            (name, _is_number(frame[name]) and i > 0) for i, name in enumerate(frame)
-        ]
-        shown = {"columns": names, "rows": frame.to_numpy().tolist()}
+        # what a row is about is no number to compare, also if it is one
+        numbers = [i > 0 and _is_number(frame[name]) for i, name in enumerate(frame)]
+        columns = list(zip(frame, numbers, strict=True))
+        shown = {"columns": columns, "rows": frame.to_numpy().tolist()}
     if figure is not None and not isinstance(figure, Markup):
         figure = picture(figure, texts["label"].format(**words))
     title, below = (texts.get(n, "").format(**words) for n in ("title", "caption"))
@@ -116,13 +116,11 @@ def _is_number(cells: Any) -> bool:
 def section(id: str, elements: Sequence[Part | None], **values: str) -> Part | None:
     """Make a chapter of the elements that are not None; None without any."""
     present = [part for part in elements if part is not None]
+    if not present:
+        return None
     texts = TEXTS["sections"][id]
     title, intro = (texts.get(n, "").format(**values) for n in ("title", "intro"))
-    return (
-        {"id": id, "title": title, "intro": intro, "elements": present}
-        if present
-        else None
-    )
+    return {"id": id, "title": title, "intro": intro, "elements": present}
 
 
 def show(value: Any) -> str:
@@ -171,20 +169,33 @@ MAX_COUNTED = 16  # categories that fit into a table
 def data_section(inputs: Inputs) -> Part | None:
     """Describe the samples: how many, in which order."""
     elements = []
-    study = inputs.study
+    study, film = inputs.study, inputs.film
     if study is not None:
-        if inputs.film is not None:
-            seen = inputs.film.seen
-            everyone, n = int(seen.all(axis=0).sum()), seen.shape[1]
+        if film is not None:
+            everyone, n = int(film.seen.all(axis=0).sum()), film.films.size
             values = {"n": n, "all": everyone, "share": percent(everyone / n)}
-            figure = plotting.plot_coverage(inputs.film, names=inputs.names)
+            figure = plotting.plot_coverage(film, names=inputs.names)
             elements.append(element("coverage", values, figure=figure))
         elif study.categories:
             distinct = len({tuple(map(str, labels_of(s))) for s in study})
             values = {"n": len(inputs.names), "distinct": distinct}
             figure = plotting.plot_sequences(study)
             elements.append(element("sequences", values, figure=figure))
-        elements.append(_table_of_subjects(inputs))
+        columns: dict[str, Any] = {
+            "subject": inputs.names,
+            "samples": [s.n_samples for s in study],
+            "of the film": film and [percent(own.mean()) for own in film.seen],
+            "voxels": [s.n_voxels for s in study],
+            "runs": [None if s.runs is None else len(s.run_ids) for s in study],
+        }
+        if len(study.categories) <= MAX_COUNTED:  # none, maybe
+            for category in study.categories:
+                counts = [labels_of(s).count(category) for s in study]
+                columns[f"“{clean_text(category)}”"] = counts
+        unlabelled = [s.n_unlabelled for s in study]
+        if any(unlabelled) and study.categories:
+            columns["unlabelled"] = unlabelled
+        elements.append(element("subjects", table=columns))
     done = describe_record(getattr(study, "record", None))
     if done:
         steps = [{"step": name, "description": text} for name, text in done]
@@ -192,32 +203,16 @@ def data_section(inputs: Inputs) -> Part | None:
     return section("data", elements, done=" and preprocessing" if done else "")
 
 
-def _table_of_subjects(inputs: Inputs) -> Part:
-    study = inputs.study
-    columns: dict[str, list[Any]] = {"subject": inputs.names}
-    columns["samples"] = [s.n_samples for s in study]
-    if inputs.film is not None:
-        columns["of the film"] = [percent(own.mean()) for own in inputs.film.seen]
-    columns["voxels"] = [s.n_voxels for s in study]
-    if any(s.runs is not None for s in study):
-        columns["runs"] = [len(s.run_ids) for s in study]
-    if len(study.categories) <= MAX_COUNTED:  # none, maybe
-        for category in study.categories:
-            counts = [labels_of(s).count(category) for s in study]
-            columns[f"“{clean_text(category)}”"] = counts
-    unlabelled = [s.n_unlabelled for s in study]
-    if any(unlabelled) and study.categories:
-        columns["unlabelled"] = unlabelled
-    return element("subjects", table=columns)
-
-
 def results_section(inputs: Inputs) -> Part | None:
     """Show accuracies, subject by subject, and confusions."""
     if not inputs.results:
         return None
-    parts = (_accuracy, _comparisons, _accuracy_by_subject, _confusion)
-    texts = measure_texts(inputs.results[0].score)
-    return section("results", [part(inputs) for part in parts], **texts)
+    parts = [_accuracy(inputs), _comparisons(inputs), _accuracy_by_subject(inputs)]
+    scored = inputs.main_result(inputs.panels[0][1])
+    if getattr(scored.result, "confusion", None) is not None:
+        drawn = plotting.plot_confusion(scored.result)
+        parts.append(element("confusion", {"name": inputs.title(scored)}, figure=drawn))
+    return section("results", parts, **measure_texts(scored.score))
 
 
 def _accuracy(inputs: Inputs) -> Part:
@@ -291,15 +286,6 @@ def _accuracy_by_subject(inputs: Inputs) -> Part | None:
     for title, by_id in accuracies.items():
         columns[title] = [write(by_id[id]) if id in by_id else None for id in ids]
     return element("by-subject", {"called": called}, table=columns)
-
-
-def _confusion(inputs: Inputs) -> Part | None:
-    """Draw the confusions of the method that counts."""
-    scored = inputs.main_result(inputs.panels[0][1])
-    if getattr(scored.result, "confusion", None) is None:
-        return None
-    drawn = plotting.plot_confusion(scored.result)
-    return element("confusion", {"name": inputs.title(scored)}, figure=drawn)
 
 
 def learning_section(curve: Any) -> Part | None:

@@ -22,22 +22,9 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import method_label
 from brainweave.plotting.style import span
+from brainweave.report import sections
 from brainweave.report.inputs import Inputs, gather
-from brainweave.report.sections import (
-    TEXTS,
-    asset,
-    data_section,
-    details_section,
-    film_section,
-    information_section,
-    learning_section,
-    maps_section,
-    measure_texts,
-    model_section,
-    render,
-    results_section,
-    space_section,
-)
+from brainweave.report.sections import TEXTS, asset, measure_texts, render
 from brainweave.study.provenance import describe_record
 
 
@@ -104,16 +91,17 @@ def write_report(
     given = (study, model, learning_curve, information)
     if all(part is None for part in given) and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
-    maps = maps_section(inputs)
+    maps = sections.maps_section(inputs)
+    shared = sections.film_section if inputs.film else sections.space_section
     chapters = [
-        data_section(inputs),
-        results_section(inputs),
-        learning_section(learning_curve),
-        information_section(information),
-        film_section(inputs) if inputs.film is not None else space_section(inputs),
-        model_section(inputs),
+        sections.data_section(inputs),
+        sections.results_section(inputs),
+        sections.learning_section(learning_curve),
+        sections.information_section(information),
+        shared(inputs),
+        sections.model_section(inputs),
         maps,
-        details_section(inputs),
+        sections.details_section(inputs),
     ]
     text = render(
         "report.html.jinja",
