@@ -255,7 +255,7 @@ def methods(bed: Bed) -> dict[str, Any]:
         "ridge": bw.RidgeAlignment(k, **one),
     }
     for name, method in FOREIGN.items():
-        if name != "scipy:procrustes" and _installed(method.package):
+        if name != "scipy:procrustes" and _installed(name.partition(":")[0]):
             given = k if method.n_components is not None else None
             own[name] = bw.Adapter(name, given, **seeded)
     return own
@@ -627,7 +627,9 @@ def main() -> None:
         asked.output.mkdir(parents=True, exist_ok=True)
         to_frame(cells).to_csv(csv, index=False)
         ran = {c["method"] for c in cells}
-        known = sorted({FOREIGN[n].package for n in names if n in FOREIGN and n in ran})
+        known = sorted(
+            {n.partition(":")[0] for n in names if n in FOREIGN and n in ran}
+        )
         packages = [f"{p} {version(p)}" for p in ("numpy", "scipy", *known)]
         about.write_text(
             'command = "python benchmarks/leaderboard.py -o docs/results"\n'

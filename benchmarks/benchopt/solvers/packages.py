@@ -20,7 +20,7 @@ class Solver(BaseSolver):
 
     def skip(self, X, Z):
         """Say which package is not there, or that voxels differ."""
-        package = METHODS[self.method].package
+        package = self.method.partition(":")[0]
         try:
             version(package)
         except PackageNotFoundError:
