@@ -10,7 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 import brainweave as bw
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.joint import JointRidge
-from brainweave.aligners.gdm.smoother import GramSmoother, NarrowSmoother
+from brainweave.aligners.gdm.smoother import (
+    GramSmoother,
+    NarrowSmoother,
+    SpectralSmoother,
+)
 from brainweave.aligners.gdm.strength import (
     FEATURE_GRID,
     GRID,
@@ -39,9 +43,16 @@ def dense(x, strength):
     return H, K @ inverse, inverse
 
 
+def spectral(x, strength):
+    smoother = SpectralSmoother(*np.linalg.eigh(x @ x.T))
+    smoother.strength = strength
+    return smoother
+
+
 KINDS = {
     "gram": lambda x, g: GramSmoother(x @ x.T, g),
     "narrow": NarrowSmoother,
+    "spectral": spectral,
 }
 
 
@@ -49,6 +60,7 @@ KINDS = {
     ("kind", "n", "v"),
     [
         *(("gram", n, v) for n, v in ((12, 5), (70, 8), (140, 200))),
+        *(("spectral", n, v) for n, v in ((12, 5), (70, 8), (140, 200))),
         *(("narrow", n, v) for n, v in ((12, 5), (70, 8), (140, 70))),
     ],
 )

@@ -9,7 +9,7 @@ read again, unless labels have shaped how voxels are scaled.
 
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from brainweave._core.arrays import Codes, Matrix, samples_of, to_numpy, working
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
 from brainweave.aligners.base import seeded_copy
-from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.basis import SubjectBasis, recall
 from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import NO_GROUP, Graph
 
@@ -208,7 +208,12 @@ def remove_trends(values: Matrix, rows: Any, stretches: Rows) -> Matrix:
 
 def trend_basis(rows: Any) -> Matrix:
     """Return orthonormal columns that span the slow trends at these times."""
-    time = np.asarray(rows, dtype=float)
+    return _trend_basis(np.asarray(rows, dtype=float).tobytes())
+
+
+@lru_cache(maxsize=128)  # most runs have the same times
+def _trend_basis(rows: bytes) -> Matrix:
+    time = np.frombuffer(rows)
     width = float(np.ptp(time)) if time.size else 0.0
     order = _order(time.size) if width else 0
     basis = legvander(2 * (time - time.min(initial=np.inf)) / (width or 1) - 1, order)
@@ -400,6 +405,9 @@ def _half_basis(
 ) -> tuple[SubjectBasis, Any]:
     """Return the basis of some rows without trends, and the others as it maps them."""
     runs = None if basis.runs is None else basis.runs[rows]
+    key = tuple(own.tobytes() for own in (rows, *stretches))
+    shared = basis.memory is not None
+    memory = recall(basis.memory, "half", key, dict) if shared else None
     how: Any = {"energy": basis.energy, "runs": runs, "name": basis.name}
 
     def without_trends(values: Matrix) -> Matrix:
@@ -410,7 +418,7 @@ def _half_basis(
         narrow = basis._narrow if basis.energy == 1 else basis.cut(1.0).coordinates
         aligning = _Rows(narrow, rows, without_trends)
         half = SubjectBasis(aligning, standardize=False, **how)
-        half.dtype = basis.dtype
+        half.dtype, half.memory = basis.dtype, memory
         return half, _Rows(narrow, held_out, np.asarray)
     how["standardize"] = basis.standardize
     if not basis.reliable:
@@ -420,6 +428,7 @@ def _half_basis(
         # voxels count in some methods; precision is that of the data
         half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
         half._gram_is_linear, half.dtype = basis.is_linear, basis.dtype
+        half.memory = memory
         return half, without_trends(gram[np.ix_(rows, held_out)]).T
     # labels scale the voxels: those of the held-out samples must not
     data = basis._data if basis._data is not None else basis._narrow
@@ -434,6 +443,7 @@ def _half_basis(
         )
     voxels = _Rows(data, rows, without_trends)
     half = SubjectBasis(voxels, kernel=basis.kernel, groups=groups[rows], **how)
+    half.memory = memory
     return half, _Rows(data, held_out, np.asarray)
 
 

@@ -14,8 +14,9 @@ features where A = B has features of equal size, and about 0 for noise.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.linalg
@@ -41,6 +42,7 @@ from brainweave.aligners.gdm.ridge import (
 )
 from brainweave.aligners.gdm.smoother import Smoother
 from brainweave.aligners.gdm.strength import evenly_spaced
+from brainweave.basis.basis import recall
 from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
 STEP = np.sqrt(10.0)
@@ -208,7 +210,7 @@ class _Halves:
             each = enumerate(zip(*lists, strict=True))
             # who saw no more than one half takes part in the other fold alone
             fold = {
-                i: _FoldOfSubject(s, h != held, c, r, places=Z, n_groups=n_groups)
+                i: _FoldOfSubject.of(s, h != held, c, r, n_groups).joined(s, Z)
                 for i, (s, h, c, r, Z) in each
                 if (h != held).sum() >= FEWEST
             }
@@ -275,16 +277,12 @@ class _Halves:
 class _FoldOfSubject:
     """One subject's samples of a fold."""
 
-    def __init__(
-        self,
-        smoother: Smoother,
-        aligns: Any,
-        codes: Codes,
-        runs: Codes,
-        *,
-        places: Matrix | None,
-        n_groups: int,
-    ) -> None:
+    smoother: Smoother
+    Z: Matrix
+    Z_tested: Matrix
+    _between: Matrix
+
+    def __init__(self, aligns: Any, codes: Codes, runs: Codes, n_groups: int) -> None:
         self.aligning = np.flatnonzero(aligns)
         rows = np.flatnonzero(~aligns)
         self.tested = rows[rows_to_test(codes, rows, runs)]
@@ -296,11 +294,25 @@ class _FoldOfSubject:
         self._sums = scipy.sparse.csr_array(entries, (n_groups, len(own)))
         counts = np.bincount(own[known], minlength=n_groups)[:, None]
         self._counts = np.where(counts > 0, counts, np.nan)
-        self.smoother = smoother.subset(self.aligning)
-        self._between = smoother.between(self.tested, self.aligning)
+
+    @classmethod
+    def of(cls, smoother: Smoother, *design: Any) -> "_FoldOfSubject":
+        """Return what follows from the design alone, which folds may share."""
+        *arrays, n_groups = design
+        key = n_groups, *(own.tobytes() for own in arrays)
+        return cast(
+            _FoldOfSubject, recall(smoother.memory, "design", key, lambda: cls(*design))
+        )
+
+    def joined(self, smoother: Smoother, places: Matrix | None) -> "_FoldOfSubject":
+        """Return this with the subject's samples."""
+        other = copy(self)
+        other.smoother = smoother.shared_subset(self.aligning)
+        other._between = smoother.between(self.tested, self.aligning)
         if places is not None:
             Z = places[self.aligning]
-            self.Z, self.Z_tested = Z - Z.mean(axis=0), places[self.tested]
+            other.Z, other.Z_tested = Z - Z.mean(axis=0), places[self.tested]
+        return other
 
     def features(self, coefficients: Matrix) -> Matrix:
         """Return the features of the held-out samples, up to a constant."""
@@ -312,7 +324,7 @@ class _FoldOfSubject:
             return np.full((len(self._counts), len(mu)), np.nan)
         for own, basis in self.trends:
             features[own] -= basis @ (basis.T @ features[own])
-        spread = features.std(axis=0)
+        spread = np.sqrt((features * features).mean(axis=0))  # trends have the mean
         features *= np.where(spread > 0, mu / np.where(spread > 0, spread, 1), 0)
         return np.asarray((self._sums @ features) / self._counts)
 
@@ -323,20 +335,22 @@ def distinctness(means: list[Matrix]) -> list[float]:
     Means are groups x features, with rows of NaN for groups that a subject lacks. NaN
     for subjects without two groups that others have.
     """
-    known = np.array([~np.isnan(m[:, 0]) for m in means])
-    filled = np.array([np.nan_to_num(m) for m in means])
-    total, counts = filled.sum(axis=0), known.sum(axis=0)
+    known = ~np.isnan(np.array([m[:, 0] for m in means]))
+    met = known.sum(axis=0) > 1
+    rows = known[:, met]
+    filled = np.where(rows[:, :, None], np.array([m[met] for m in means]), 0.0)
+    total, n_others = filled.sum(axis=0), rows.sum(axis=0)[:, None] - 1
     found = []
-    for own, has in zip(filled, known, strict=True):
-        rows = has & (counts > 1)
-        if rows.sum() < 2:
+    for own, has in zip(filled, rows, strict=True):
+        n = int(has.sum())
+        if n < 2:
             found.append(np.nan)
             continue
-        A = own[rows]
-        B = (total[rows] - A) / (counts[rows] - 1)[:, None]
-        A, B = A - A.mean(axis=0), B - B.mean(axis=0)
-        size = np.sqrt(max(float(np.sum((A.T @ A) * (B.T @ B))), 0.0))
-        found.append(float((A * B).sum() / size) if size > 0 else 0.0)
+        A, B = own[has], ((total - own) / n_others)[has]
+        a, b = A.mean(axis=0), B.mean(axis=0)
+        alike = (A.T @ A - n * np.outer(a, a)) * (B.T @ B - n * np.outer(b, b))
+        size = np.sqrt(max(float(alike.sum()), 0.0))
+        found.append(float(np.vdot(A, B) - n * (a @ b)) / size if size > 0 else 0.0)
     return found
 
 
