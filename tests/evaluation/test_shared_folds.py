@@ -25,11 +25,11 @@ def film(rng):
     return locked_lists(rng, n_subjects=4, n_samples=80, voxels=70, noise=2.0), None
 
 
-def patches(rng):
-    """Places that many directions of samples lie in."""
+def places(rng):
+    """Columns that correspond: more of them than directions that are used."""
     shared = rng.normal(size=(6, 210))
-    y = [np.repeat(rng.permutation(48) % 6, 2) for _ in range(4)]
-    return [shared[own] + 3 * rng.normal(size=(96, 210)) for own in y], y
+    y = [np.repeat(rng.permutation(24) % 6, 2) for _ in range(6)]
+    return [shared[own] + 3 * rng.normal(size=(48, 210)) for own in y], y
 
 
 STUDIES = {
@@ -42,7 +42,7 @@ STUDIES = {
     ),
     "reliable voxels": (categories, GDM(standardize="reliability")),
     "gaussian kernel": (categories, GDM(kernel="gaussian")),
-    "places": (patches, GDM(3)),
+    "places": (places, GDM(3)),
 }
 
 

@@ -194,11 +194,6 @@ class _Half:
 
     def __init__(self, fold: Fold, n_permutations: int, seed: list[int]) -> None:
         self.fold, m = fold, len(fold.codes)
-        self.in_order = _in_one_order(fold)
-        first = fold.rows[0]
-        alike = self.in_order and all(np.array_equal(r, first) for r in fold.rows)
-        # who has the same samples at the same times has the same taken out
-        self.designs = [0 if alike else i for i in range(m)]
         self.cosines = [
             _transform(scipy.fft.dct, _unit(remove_trends(f, rows, runs)), runs)
             for rows, f, _, runs in zip(*fold[:4], strict=True)
@@ -242,7 +237,7 @@ class _Half:
         """
         values = [_unit(own[:, first : first + width]) for own in self.cosines]
         signs = [own[:, :n] for own in self.signs]
-        squares = self._in_order if self.in_order else self._by_groups
+        squares = self._in_order if _in_one_order(self.fold) else self._by_groups
         return np.asarray(squares(values, signs) / 2 / self.n_pairs)
 
     def _in_order(self, values: list[Matrix], signs: list[Matrix]) -> Matrix:
@@ -307,19 +302,16 @@ class _Half:
                 feature = _transform(scipy.fft.idct, cosines[:, k : k + 1], runs)
                 sums = sums + np.bincount(own, feature[:, 0], n_groups)
             means = sums / np.maximum(counts, 1)
-        found: dict[int, Matrix] = {}
-        for i in set(self.designs):
+        for i, f in enumerate(self.cosines):
             slow = remove_trends(means[codes[i], None], rows[i], stretches[i])
             shared = _transform(scipy.fft.dct, slow, stretches[i])[:, 0]
             for other in self.taken[i]:
                 shared -= other * (other @ shared)
             norm = float(np.linalg.norm(shared))
             if norm > 1e-9:
-                found[i] = shared / norm
-                self.taken[i].append(found[i])
-        for i, f in zip(self.designs, self.cosines, strict=True):
-            if i in found:
-                f[:, k + 1 :] -= np.outer(found[i], found[i] @ f[:, k + 1 :])
+                shared /= norm
+                self.taken[i].append(shared)
+                f[:, k + 1 :] -= np.outer(shared, shared @ f[:, k + 1 :])
 
 
 def _unit(features: Matrix) -> Matrix:

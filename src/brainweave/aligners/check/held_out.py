@@ -326,6 +326,10 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     each = zip(bases, rows, held_out, stretches, strict=True)
     pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
+    for i, half in enumerate(halves):
+        if (memory := bases[i].memory) is not None:
+            key = tuple(own.tobytes() for own in (rows[i], *stretches[i]))
+            half.memory = recall(memory, "half", key, dict)
     places = getattr(aligner, "_aligning_places", None)
     if places is not None:
         for i, half in enumerate(halves):
@@ -405,9 +409,6 @@ def _half_basis(
 ) -> tuple[SubjectBasis, Any]:
     """Return the basis of some rows without trends, and the others as it maps them."""
     runs = None if basis.runs is None else basis.runs[rows]
-    key = tuple(own.tobytes() for own in (rows, *stretches))
-    shared = basis.memory is not None
-    memory = recall(basis.memory, "half", key, dict) if shared else None
     how: Any = {"energy": basis.energy, "runs": runs, "name": basis.name}
 
     def without_trends(values: Matrix) -> Matrix:
@@ -418,7 +419,7 @@ def _half_basis(
         narrow = basis._narrow if basis.energy == 1 else basis.cut(1.0).coordinates
         aligning = _Rows(narrow, rows, without_trends)
         half = SubjectBasis(aligning, standardize=False, **how)
-        half.dtype, half.memory = basis.dtype, memory
+        half.dtype = basis.dtype
         return half, _Rows(narrow, held_out, np.asarray)
     how["standardize"] = basis.standardize
     if not basis.reliable:
@@ -428,7 +429,6 @@ def _half_basis(
         # voxels count in some methods; precision is that of the data
         half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
         half._gram_is_linear, half.dtype = basis.is_linear, basis.dtype
-        half.memory = memory
         return half, without_trends(gram[np.ix_(rows, held_out)]).T
     # labels scale the voxels: those of the held-out samples must not
     data = basis._data if basis._data is not None else basis._narrow
@@ -443,7 +443,6 @@ def _half_basis(
         )
     voxels = _Rows(data, rows, without_trends)
     half = SubjectBasis(voxels, kernel=basis.kernel, groups=groups[rows], **how)
-    half.memory = memory
     return half, _Rows(data, held_out, np.asarray)
 
 

@@ -14,9 +14,8 @@ features where A = B has features of equal size, and about 0 for noise.
 """
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from itertools import zip_longest
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -42,7 +41,6 @@ from brainweave.aligners.gdm.ridge import (
 )
 from brainweave.aligners.gdm.smoother import Smoother
 from brainweave.aligners.gdm.strength import evenly_spaced
-from brainweave.basis.basis import recall
 from brainweave.graphs.builders import NO_GROUP, Graph, equal_group_weights
 
 STEP = np.sqrt(10.0)
@@ -210,7 +208,7 @@ class _Halves:
             each = enumerate(zip(*lists, strict=True))
             # who saw no more than one half takes part in the other fold alone
             fold = {
-                i: _FoldOfSubject.of(s, h != held, c, r, n_groups).joined(s, Z)
+                i: _FoldOfSubject(s, h != held, c, r, places=Z, n_groups=n_groups)
                 for i, (s, h, c, r, Z) in each
                 if (h != held).sum() >= FEWEST
             }
@@ -277,12 +275,16 @@ class _Halves:
 class _FoldOfSubject:
     """One subject's samples of a fold."""
 
-    smoother: Smoother
-    Z: Matrix
-    Z_tested: Matrix
-    _between: Matrix
-
-    def __init__(self, aligns: Any, codes: Codes, runs: Codes, n_groups: int) -> None:
+    def __init__(
+        self,
+        smoother: Smoother,
+        aligns: Any,
+        codes: Codes,
+        runs: Codes,
+        *,
+        places: Matrix | None,
+        n_groups: int,
+    ) -> None:
         self.aligning = np.flatnonzero(aligns)
         rows = np.flatnonzero(~aligns)
         self.tested = rows[rows_to_test(codes, rows, runs)]
@@ -294,25 +296,11 @@ class _FoldOfSubject:
         self._sums = scipy.sparse.csr_array(entries, (n_groups, len(own)))
         counts = np.bincount(own[known], minlength=n_groups)[:, None]
         self._counts = np.where(counts > 0, counts, np.nan)
-
-    @classmethod
-    def of(cls, smoother: Smoother, *design: Any) -> "_FoldOfSubject":
-        """Return what follows from the design alone, which folds may share."""
-        *arrays, n_groups = design
-        key = n_groups, *(own.tobytes() for own in arrays)
-        return cast(
-            _FoldOfSubject, recall(smoother.memory, "design", key, lambda: cls(*design))
-        )
-
-    def joined(self, smoother: Smoother, places: Matrix | None) -> "_FoldOfSubject":
-        """Return this with the subject's samples."""
-        other = copy(self)
-        other.smoother = smoother.shared_subset(self.aligning)
-        other._between = smoother.between(self.tested, self.aligning)
+        self.smoother = smoother.shared_subset(self.aligning)
+        self._between = smoother.between(self.tested, self.aligning)
         if places is not None:
             Z = places[self.aligning]
-            other.Z, other.Z_tested = Z - Z.mean(axis=0), places[self.tested]
-        return other
+            self.Z, self.Z_tested = Z - Z.mean(axis=0), places[self.tested]
 
     def features(self, coefficients: Matrix) -> Matrix:
         """Return the features of the held-out samples, up to a constant."""

@@ -64,8 +64,7 @@ class JointRidge:
         self.over_subjects = over_subjects
         self._places = None if places is None else list(places)
         # of the columns U that were given last, shared with copies of other ridges:
-        # U, the sum of P_i over subjects, all Q_i and their sum, that of R_i, and, of
-        # dense U, all
+        # U, the sums of P_i, Q_i and R_i, all Q_i, and, of dense U, all R_i
         self._known: list[Any] = []
         self._crossed: list[Any] = []  # U, and the sum of the transposes of R_i
 
@@ -99,9 +98,9 @@ class JointRidge:
 
     def _ridged(self) -> Matrix:
         """Return h + Q."""
-        Q = self._known[3].copy()
+        Q = np.array(self._known[2])
         Q[np.diag_indices_from(Q)] += self.strength
-        return np.asarray(Q)
+        return Q
 
     def _in_batches(self, function: Callable[..., Any], *lists: Any) -> Iterator[Any]:
         """Yield results by subject: they are as large as the number of groups."""
@@ -120,7 +119,7 @@ class JointRidge:
             P = P + own[0]
             Q.append(own[1])
             R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
-        self._known[:] = [U, P, Q, sum(Q), sum(R), R if dense else None]
+        self._known[:] = [U, P, sum(Q), sum(R), Q, R if dense else None]
 
     def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return ``Z_i^T A_i T_i``."""
@@ -172,7 +171,7 @@ class JointRidge:
             return sum(self._in_batches(lambda s, u: to_numpy(s.quadratic_form(u)), U))
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
-        P, R = self._known[1], self._known[4]
+        _, P, _, R, *_ = self._known
         return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def as_new(
@@ -189,10 +188,9 @@ class JointRidge:
             )
             return [(own, None) for own in alone]
         _ = self._factor
-        forms = self._known[2]
-        total = self._ridged()
-        U = None if mixed is None or self._known[5] is None else self._known[0]
-        sums = self._sums(targets) if U is None else [R @ mixed for R in self._known[5]]
+        U, *_, forms, crossed = self._known
+        total, given = self._ridged(), mixed is not None and crossed is not None
+        sums = [R @ mixed for R in crossed] if given else self._sums(targets)
         every = np.sum(sums, axis=0)
 
         def one(i: int, s: Smoother, Z: Matrix, own: Matrix) -> Any:
@@ -200,7 +198,7 @@ class JointRidge:
             _, shared, failed = dposv(others, every - own, overwrite_a=True)
             if failed:
                 raise np.linalg.LinAlgError(f"Without {s.name}, places have no ridge.")
-            if U is None:
+            if not given:
                 return s.coefficients(targets[i] - Z @ shared), shared
             return s.coefficients_of(U[i], mixed, Z, -shared), shared
 

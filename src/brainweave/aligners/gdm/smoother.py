@@ -73,13 +73,13 @@ class Smoother(ABC):
 
     def shared_subset(self, rows: Codes) -> "Smoother":
         """Return the same in a form that serves all ridges, if several fits ask."""
+        if self.memory is None:
+            return self.subset(rows)
 
         def eigenpairs() -> Any:
             part = self.subset(rows)
             return isinstance(part, GramSmoother) and np.linalg.eigh(part.gram)
 
-        if self.memory is None:
-            return self.subset(rows)
         found = recall(self.memory, "eigenpairs", rows.tobytes(), eigenpairs)
         return SpectralSmoother(*found, name=self.name) if found else self.subset(rows)
 
