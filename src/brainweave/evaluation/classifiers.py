@@ -37,8 +37,7 @@ DEFAULT = "nu-svm-means"
 
 def make_classifier(given: Any = None, nu: float = 0.5) -> Any:
     """Return the classifier of a name, or the one that is given."""
-    if given is None:
-        given = DEFAULT
+    given = DEFAULT if given is None else given
     if not isinstance(given, str):
         return given
     check_option("classifier", given, tuple(_NAMED), owner="the evaluation")
@@ -83,17 +82,16 @@ class Task:
         """Centre the features, and bring them to unit size."""
         centre = self.train.mean(axis=0, dtype=np.float64)
         train, test = self.train - centre, self.test - centre
-        size = np.sqrt(np.mean(np.square(train)))
-        if not (np.isfinite(size) and size > 0):
-            return self
-        return replace(self, train=train / size, test=test / size)
+        return self._divided(train, test, np.sqrt(np.mean(np.square(train))))
 
     def products_of_unit_size(self, n_features: int) -> "Task":
         """Do the same to products."""
         rows = self.train.mean(axis=0)
         test = self.test - self.test.mean(axis=1, keepdims=True) - rows + rows.mean()
         train = self.train - rows - rows[:, None] + rows.mean()
-        size = np.trace(train) / (len(train) * n_features)
+        return self._divided(train, test, np.trace(train) / (len(train) * n_features))
+
+    def _divided(self, train: Matrix, test: Matrix, size: float) -> "Task":
         if not (np.isfinite(size) and size > 0):
             return self
         return replace(self, train=train / size, test=test / size)
@@ -162,8 +160,11 @@ class SeparatingNuSVC(FeasibleNuSVC):
                 nearest[self.support_[part]] = weights
             distance, of_means = self._length(X, nearest), self._length(X, towards)
             if not distance >= LEAST_DISTANCE * of_means:  # also if not finite
-                middle = np.abs(towards) / 2
-                self.by_means_[number] = self._boundary(X, towards, middle)
+                across, middle = towards @ X, np.abs(towards) / 2
+                if self.kernel == "linear":
+                    self.by_means_[number] = across, float(across @ (middle @ X))
+                else:
+                    self.by_means_[number] = towards, float(across @ middle)
         return self
 
     def _length(self, X: Matrix, weights: Matrix) -> float:
@@ -176,12 +177,6 @@ class SeparatingNuSVC(FeasibleNuSVC):
             return float(np.linalg.norm(weights @ X[used]))
         inner = weights @ X[np.ix_(used, used)] @ weights
         return float(np.sqrt(np.maximum(inner, 0.0)))
-
-    def _boundary(self, X: Matrix, towards: Matrix, middle: Matrix) -> Any:
-        if self.kernel == "linear":
-            across = towards @ X
-            return across, float(across @ (middle @ X))
-        return towards, float(towards @ X @ middle)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict by the votes of all pairs."""
@@ -234,12 +229,16 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
 
 
 def permuted_hits(
-    task: Task, classifier: Any, fold: "AlignedFold", orders: Any, n_permutations: int
+    task: Task,
+    classifier: Any,
+    who: Sequence[list[int]],
+    draw: Callable[[int, int], Codes],
+    n_permutations: int,
 ) -> list[int]:
     """Return how many are right after permuting the labels of every subject.
 
-    A permutation depends on its number, the part and the subject alone, so that it is
-    the same in every fold and whatever runs in parallel.
+    `who` trains, and is tested. What is drawn for a subject depends on the number of
+    the permutation alone, so that it is the same in every fold and in parallel.
     """
     # permuting within subjects changes no count, so one nu is feasible for all
     model, _ = with_feasible_nu(classifier, np.concatenate(task.train_codes))
@@ -247,10 +246,7 @@ def permuted_hits(
     # the true labels were fitted before: nothing is left to validate
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for number in range(n_permutations):
-            train, test = (
-                np.concatenate([orders.draw(i, number) for i in who])
-                for who in (fold.train, fold.test)
-            )
+            train, test = (np.concatenate([draw(i, number) for i in s]) for s in who)
             _trained(model, task, train)
             hits.append(int(np.sum(model.predict(task.test) == test)))
     return hits

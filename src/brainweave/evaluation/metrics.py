@@ -267,8 +267,8 @@ def time_segment_matching(
     found = [segment_hits(*pair, **how) for pair in zip(features, others, strict=True)]
     matched, chances = np.array(found).transpose(1, 0, 2)
     return SegmentMatching(
-        scores=row_means(matched),
-        chance=known_mean(row_means(chances)),
+        scores=seen_means(matched, axis=1),
+        chance=known_mean(seen_means(chances, axis=1)),
         matched=matched,
         n_samples=np.array(
             [both.sum() for both in map(seen_by_both, features, others)]
@@ -298,8 +298,16 @@ def segment_hits(
     Rows of NaN were not seen. Segments count where enough was seen by both and there is
     a rival; segments do not cross from one film into another.
     """
-    check_fraction("enough", enough, owner="time_segment_matching")
-    starts = _segment_starts(len(own), window, step)
+    owner = "time_segment_matching"
+    check_fraction("enough", enough, owner=owner)
+    check_int("window", window, minimum=1, owner=owner)
+    check_int("step", step, minimum=1, owner=owner)
+    if len(own) < 2 * window:
+        raise InputError(
+            f"{len(own)} samples hold no two segments of window={window} samples that "
+            "do not overlap. Use a shorter window."
+        )
+    starts = np.arange(0, len(own) - window + 1, step)
     at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
     correlation, common = _segment_correlations(own, others, window)
@@ -371,17 +379,6 @@ def _diagonal_sums(products: Matrix, window: int) -> Matrix:
     return total
 
 
-def _segment_starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
-    check_int("window", window, minimum=1, owner="time_segment_matching")
-    check_int("step", step, minimum=1, owner="time_segment_matching")
-    if n_samples < 2 * window:
-        raise InputError(
-            f"{n_samples} samples hold no two segments of window={window} samples that "
-            "do not overlap. Use a shorter window."
-        )
-    return np.arange(0, n_samples - window + 1, step)
-
-
 def reconstruction_score(
     truth: Any, predicted: Any, *, score: str = "correlation"
 ) -> Matrix:
@@ -430,11 +427,7 @@ def reconstruction_score(
 
 
 def on_timeline(
-    shared: Sequence[Any],
-    ids: Sequence[Any] | None,
-    standardize: bool,
-    *,
-    owner: str,
+    shared: Sequence[Any], ids: Sequence[Any] | None, standardize: bool, *, owner: str
 ) -> tuple[list[Matrix], Codes]:
     """Return features on one timeline, rows of NaN where nothing was seen, and films.
 
@@ -466,35 +459,24 @@ def seen_by_both(a: Matrix, b: Matrix) -> Any:
     return ~np.isnan(a[:, :1] + b[:, :1]).any(axis=1)
 
 
-def average_seen(arrays: Sequence[Matrix]) -> Matrix:
-    """Average rows over those who saw them; NaN where nobody did."""
-    total, seen = _sums(arrays)
-    return np.asarray(np.where(seen > 0, total / np.maximum(seen, 1), np.nan))
+def seen_means(values: Any, axis: int) -> Matrix:
+    """Average over what is known along an axis; NaN where nothing is."""
+    values = np.asarray(values)
+    known = ~np.isnan(values)
+    total, count = np.where(known, values, 0).sum(axis), known.sum(axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def averages_of_others(arrays: Sequence[Matrix]) -> list[Matrix]:
     """Return, for each subject, the average of the others who saw a row."""
-    total, seen = _sums(arrays)
+    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
+    total = np.sum([np.nan_to_num(x) for x in arrays], axis=0)
     found = []
     for x in arrays:
         n = seen - ~np.isnan(x[:, :1])
         others = (total - np.nan_to_num(x)) / np.maximum(n, 1)
         found.append(np.where(n > 0, others, np.nan))
     return found
-
-
-def _sums(arrays: Sequence[Matrix]) -> tuple[Matrix, Codes]:
-    """Return sums of rows over those who saw them, and how many did."""
-    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
-    return np.sum([np.nan_to_num(x) for x in arrays], axis=0), seen
-
-
-def row_means(values: Matrix) -> Matrix:
-    """Return means over what is known in each row; NaN where nothing is."""
-    known = ~np.isnan(values)
-    total = np.where(known, values, 0).sum(axis=1)
-    count = known.sum(axis=1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _scale(x: Matrix) -> Matrix:

@@ -147,7 +147,7 @@ class AlignmentCheck(Stored):
         else:
             start = "No evidence of a shared space"
             end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
-        p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:.2f}"
+        p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:z.2f}"
         return (
             f"{start}: on held-out samples, subjects {end} "
             f"(correlation{agreement} without slow trends, p = {p:.2g})."
