@@ -209,16 +209,12 @@ class NamedSamples:
 
 def as_samples(X: Any) -> Any:
     """Return a DataFrame or a list of rows as an array; anything else as it is."""
-    if _is_table(X):
+    if hasattr(X, "iloc") and hasattr(X, "columns"):  # a DataFrame
         return X.to_numpy()
     if isinstance(X, (list, tuple)):
         with suppress(TypeError, ValueError):  # what is ragged is refused later
             return np.asarray(X, dtype=np.float64)
     return X
-
-
-def _is_table(X: Any) -> bool:
-    return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
@@ -275,8 +271,8 @@ def labels_per_subject(
                 "Give X as a dict or a Study, and labels for every subject."
             )
         y = [given[id] for id in ids]
-    whole = _is_table(y) or hasattr(y, "subjects") or not hasattr(y, "__iter__")
-    if whole or isinstance(y, (str, bytes)):
+    whole = hasattr(y, "columns") or hasattr(y, "subjects")
+    if whole or not hasattr(y, "__iter__") or isinstance(y, (str, bytes)):
         got = f"the text {y!r}" if isinstance(y, str) else f"a {type(y).__name__}"
         raise TypeError(f"y of {owner} must hold labels, got {got}.")
     entries = list(y)

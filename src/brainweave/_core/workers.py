@@ -81,11 +81,9 @@ def map_subjects(
     workers = n_workers(len(items), n_jobs)
     on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
     cluster = cluster_workers() if on_cluster else None
-    if workers <= 1 and cluster is None:
-        return [function(*item) for item in items]
     if cluster is None:  # plain threads start faster
-        with subject_threads(workers, workers, share_cores=True) as over_subjects:
-            return over_subjects(function, *zip(*items, strict=True))
+        with subject_threads(len(items), n_jobs, share_cores=True) as over_subjects:
+            return over_subjects(lambda item: function(*item), items)
     with blas_threads(max(1, cpu_count() // workers)):
         answers = list(_answers(function, items, max(workers, cluster)))
     return [_result_of(answer) for answer in answers]  # or the first subject's error
@@ -265,11 +263,7 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
 
 
 class WarningCollector:
-    """Collects the warnings of each thread by itself.
-
-    ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
-    use it side by side. :meth:`installed` uses it once, around all threads.
-    """
+    """Collects the warnings of each thread; ``catch_warnings`` is for all threads."""
 
     def __init__(self) -> None:
         self._thread = local()
@@ -354,9 +348,8 @@ def dask_client(
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
-        raise _dask_error(
-            "Dask is not installed: pip install 'brainweave[cluster]'."
-        ) from None
+        message = "Dask is not installed: pip install 'brainweave[cluster]'."
+        raise InputError(message, parameter="dask") from None
     cluster: Any = nullcontext()
     where: dict[str, Any] = {"address": scheduler}
     if local := re.fullmatch(r"local(?::([1-9]\d*))?", scheduler):
@@ -375,10 +368,11 @@ def dask_client(
         try:
             client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
         except Exception as error:  # a file may hold anything
-            raise _dask_error(
+            raise InputError(
                 f"No Dask scheduler answers at {scheduler!r} within "
                 f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Give the address or "
-                "the scheduler file of one that `dask scheduler` started, or local:N."
+                "the scheduler file of one that `dask scheduler` started, or local:N.",
+                parameter="dask",
             ) from None
         try:
             if note is not None and not client.scheduler_info()["workers"]:
@@ -389,10 +383,6 @@ def dask_client(
         finally:
             with suppress(Exception):  # of a scheduler that is gone
                 client.close(timeout=SCHEDULER_TIMEOUT)
-
-
-def _dask_error(message: str) -> InputError:
-    return InputError(message, parameter="dask")
 
 
 # -- progress --------------------------------------------------------------------------
