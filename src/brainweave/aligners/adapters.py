@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from io import StringIO
 from typing import Any, ClassVar, NamedTuple
 
@@ -41,7 +41,6 @@ def regress(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
 class Method:
     """A method of another package, and what it needs beside samples locked in time."""
 
-    package: str
     fit: Fit
     join: Join = regress
     equal_voxels: bool = False
@@ -74,9 +73,6 @@ def rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
     return np.asarray(scipy.linalg.orthogonal_procrustes(X, template)[0])
 
 
-# -- fmralign, fugw --------------------------------------------------------------------
-
-
 def _fmralign(name: str) -> tuple[Fit, Join]:
     def make(wanted: Wanted) -> Any:
         from fmralign import methods
@@ -90,10 +86,8 @@ def _fmralign(name: str) -> tuple[Fit, Join]:
         from fmralign import GroupAlignment
 
         group = GroupAlignment(make(wanted)).fit({str(i): x for i, x in enumerate(X)})
-        v = X[0].shape[1]
-        weights = [
-            linear_part(one.transform, v) for one in group.fitted_estimators.values()
-        ]
+        found = group.fitted_estimators.values()
+        weights = [linear_part(one.transform, X[0].shape[1]) for one in found]
         return weights, np.asarray(group.template, dtype=np.float64)
 
     def join(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
@@ -113,9 +107,6 @@ def _fugw(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
     geometry = {"source_geometry": distances, "target_geometry": distances}
     mapping.fit(*unit, **geometry)
     return linear_part(lambda z: np.asarray(mapping.transform(z)), X.shape[1])
-
-
-# -- hyperalignment --------------------------------------------------------------------
 
 
 def _ha_template(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
@@ -160,9 +151,6 @@ def _lights(name: str) -> tuple[Fit, Join]:
     return fit, join
 
 
-# -- nltools ---------------------------------------------------------------------------
-
-
 def _nl_align(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
     from nltools.stats import align
 
@@ -178,9 +166,6 @@ def _nl_rotate(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
 
     *_, R, scale = procrustes(template, X)
     return np.asarray(R.T * (scale / np.linalg.norm(X)))
-
-
-# -- shared response models ------------------------------------------------------------
 
 
 def _brainiak(name: str) -> tuple[Fit, Join]:
@@ -202,17 +187,13 @@ def _brainiak(name: str) -> tuple[Fit, Join]:
     return fit, join
 
 
-# -- several sets of variables ---------------------------------------------------------
-
-
 def _cca(name: str) -> Fit:
     def fit(X: list[Matrix], wanted: Wanted) -> tuple[list[Matrix], Matrix]:
         from cca_zoo import linear
 
         options = {"n_components": wanted.n_components, **wanted.params}
-        found = [
-            np.asarray(W) for W in getattr(linear, name)(**options).fit(X).weights_
-        ]
+        model = getattr(linear, name)(**options).fit(X)
+        found = [np.asarray(W) for W in model.weights_]
         return found, np.mean([x @ W for x, W in zip(X, found, strict=True)], axis=0)
 
     return fit
@@ -235,35 +216,28 @@ def _join_reduced(X: Matrix, template: Matrix, wanted: Wanted) -> Matrix:
 
 _equal: Any = {"equal_voxels": True, "n_components": None}
 _placed: Any = {**_equal, "geometry": True}
+_nltools = "pip install seaborn pynv h5py; pip install --no-deps"
 
 #: What ``Adapter`` and ``--method`` know, by name.
 METHODS: dict[str, Method] = {
-    "scipy:procrustes": Method("scipy", *to_template(rotate), **_equal),
-    "fmralign:procrustes": Method("fmralign", *_fmralign("Procrustes"), **_equal),
-    "fmralign:ot": Method("fmralign", *_fmralign("OptimalTransport"), **_equal),
-    "fmralign:spectral-ot": Method("fmralign", *_fmralign("SpectralOT"), **_placed),
-    "fmralign:ridge": Method("fmralign", *_fmralign("RidgeAlignment"), **_equal),
-    "fugw:dense": Method("fugw", *to_template(_fugw), **_placed),
-    "hyperalignment:procrustes": Method(
-        "hyperalignment", _ha_template, _ha_rotate, **_equal
-    ),
-    "hyperalignment:searchlight": Method(
-        "hyperalignment", *_lights("searchlight_procrustes"), **_placed
-    ),
+    "scipy:procrustes": Method(*to_template(rotate), **_equal),
+    "fmralign:procrustes": Method(*_fmralign("Procrustes"), **_equal),
+    "fmralign:ot": Method(*_fmralign("OptimalTransport"), **_equal),
+    "fmralign:spectral-ot": Method(*_fmralign("SpectralOT"), **_placed),
+    "fmralign:ridge": Method(*_fmralign("RidgeAlignment"), **_equal),
+    "fugw:dense": Method(*to_template(_fugw), **_placed),
+    "hyperalignment:procrustes": Method(_ha_template, _ha_rotate, **_equal),
+    "hyperalignment:searchlight": Method(*_lights("searchlight_procrustes"), **_placed),
     "hyperalignment:searchlight-ridge": Method(
-        "hyperalignment", *_lights("searchlight_ridge"), **_placed
+        *_lights("searchlight_ridge"), **_placed
     ),
-    "nltools:procrustes": Method(
-        *("nltools", _nl_align, _nl_rotate),
-        **_equal,
-        install="pip install seaborn pynv h5py; pip install --no-deps",
-    ),
-    "brainiak:srm": Method("brainiak", *_brainiak("SRM")),
-    "brainiak:detsrm": Method("brainiak", *_brainiak("DetSRM")),
-    "cca-zoo:gcca": Method("cca-zoo", _cca("GCCA")),
-    "cca-zoo:mcca": Method("cca-zoo", _cca("MCCA")),
+    "nltools:procrustes": Method(_nl_align, _nl_rotate, install=_nltools, **_equal),
+    "brainiak:srm": Method(*_brainiak("SRM")),
+    "brainiak:detsrm": Method(*_brainiak("DetSRM")),
+    "cca-zoo:gcca": Method(_cca("GCCA")),
+    "cca-zoo:mcca": Method(_cca("MCCA")),
     "multiviewica:multiviewica": Method(
-        "multiviewica", _multiviewica, _join_reduced, equal_voxels=True
+        _multiviewica, _join_reduced, equal_voxels=True
     ),
 }
 
@@ -389,9 +363,8 @@ class Adapter(TimeLocked):
         most = min(basis.n_samples - 1, basis.n_voxels)
         known: Any = {"minimum": 1, "maximum": most, "owner": self._owner}
         k = method.n_components if k is None else check_int("n_components", k, **known)
-        positions = self.positions
+        positions, space = self.positions, basis.space
         if method.geometry and positions is None:
-            space = basis.space
             if not (hasattr(space, "mask") and hasattr(space, "affine")):
                 raise InputError(
                     f"{basis.name} does not know where its voxels are, which "
@@ -403,11 +376,11 @@ class Adapter(TimeLocked):
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         """Call a function of the package; say in one sentence if it is not there."""
-        package = self._method.package
+        package = self.method.partition(":")[0]
         try:
             self.version_ = f"{package} {version(package)}"
             return function(*arguments)
-        except (PackageNotFoundError, ImportError) as error:
+        except ImportError as error:  # also where metadata find no such package
             raise InputError(
                 f"{self.method} needs the package {package}: {self._method.install} "
                 f"{package} ({error})."
