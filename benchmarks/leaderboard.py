@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import brainweave as bw
 from brainweave._core.version import __version__
-from brainweave.aligners.adapters.packages import METHODS as FOREIGN
+from brainweave.aligners.adapters import METHODS as FOREIGN
 from brainweave.aligners.timelocked import TimeLocked
 from brainweave.study.spaces import common_voxels
 from reproduction.overlap import DESIGNS, _film, _simulated_parts

@@ -7,6 +7,11 @@ neighbourhoods of 10 mm, 5 mm apart. ``--centers N`` fits N of them, evenly spac
 tells what all would take; ``--quick`` is a small case. Times are of the processor, with
 one BLAS thread, and memory is the largest resident size of the process.
 
+``--dask N`` fits in N processes of a local Dask cluster, whose time is added.
+``--device cuda`` keeps the samples on a GPU, where neighbourhoods are cut and read, and
+``--device cpu`` does the same on the processor. These need torch and no nibabel:
+distances are straight, which is nearly the same on spheres.
+
 After ``make peers``, ``.venv-peers/bin/python benchmarks/searchlight.py --peers``
 compares with hyperalignment and fmralign: 6 subjects x 100 samples x 5,124 vertices of
 two spheres, with the same neighbourhoods of 25 mm or 108 parcels for all, each
@@ -22,6 +27,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,9 +37,6 @@ import scipy.sparse
 from brainweave import GDM, DetSRM, Hyperalignment, Parcelwise, Searchlight
 from brainweave._core.exceptions import BrainweaveError
 from brainweave.study.meshes import Mesh, named_mesh
-from brainweave.study.study import Study
-from brainweave.study.subject import Subject
-from brainweave.study.surface import SurfaceSpace
 
 METHODS = {
     "hyperalignment": lambda: Hyperalignment(),
@@ -67,17 +70,46 @@ def cortex(n):
     return {s: m or sphere(n) for s, m in meshes.items()}, what, inside
 
 
-def simulate(n_subjects, n_samples, space):
+def simulate(n_subjects, n_samples, n_voxels):
     """Return subjects who share 20 time courses, each in patterns of its own."""
     rng = np.random.default_rng(0)
     story = rng.normal(size=(n_samples, 20)).astype(np.float32)
     people = []
-    for i in range(n_subjects):
-        patterns = rng.normal(size=(20, space.n_voxels)).astype(np.float32)
-        X = rng.standard_normal((n_samples, space.n_voxels), dtype=np.float32)
-        X += story @ patterns / 4
-        people.append(Subject(f"{i:02}", X, space=space))
-    return Study(people)
+    for _ in range(n_subjects):
+        patterns = rng.normal(size=(20, n_voxels)).astype(np.float32)
+        X = rng.standard_normal((n_samples, n_voxels), dtype=np.float32)
+        people.append(X + story @ patterns / 4)
+    return people
+
+
+def as_study(arrays, inside):
+    """Return a study on both hemispheres of a surface, and its space."""
+    from brainweave import Study, Subject
+    from brainweave.study.surface import SurfaceSpace
+
+    space = SurfaceSpace({"CortexLeft": inside, "CortexRight": inside})
+    people = [Subject(f"{i:02}", X, space=space) for i, X in enumerate(arrays)]
+    return Study(people), space
+
+
+def spent():
+    """Return the seconds of the processor and the memory that this process took."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return time.process_time(), peak
+
+
+@contextmanager
+def in_processes(n):
+    """Work in processes of a local Dask cluster; yield what they and this one took."""
+    from joblib import parallel_config
+
+    from brainweave._core.workers import dask_client
+
+    if not n:
+        yield lambda: [spent()]
+        return
+    with dask_client(f"local:{n}") as c, parallel_config(backend="dask", client=c):
+        yield lambda: [spent(), *c.run(spent).values()]
 
 
 # -- beside other packages -------------------------------------------------------------
@@ -138,8 +170,7 @@ def measure(row):
 
     n, radius, how = 2562, 25.0, {"n_jobs": 1, "keep_local": False}
     mesh = sphere(n)
-    space = SurfaceSpace({"CortexLeft": n, "CortexRight": n})
-    whole = np.stack([s.samples for s in simulate(6, 200, space)]).astype(float)
+    whole = np.stack(simulate(6, 200, 2 * n)).astype(float)
     whole -= whole.mean(axis=1, keepdims=True)
     X, Z = list(whole[:, :100]), list(whole[:, 100:])
     at = np.concatenate([mesh.coordinates, mesh.coordinates + np.array([1000, 0, 0])])
@@ -147,7 +178,7 @@ def measure(row):
     steps = scipy.sparse.block_diag([own, own], format="csr")
     patch = cKDTree(sphere(54).coordinates).query(mesh.coordinates)[1]
     parcels = np.concatenate([patch, 54 + patch]) + 1
-    study = Study([Subject(str(i), x, space=space) for i, x in enumerate(X)])
+    study, space = as_study(X, np.ones(n, bool))
     # a cheap aligner, for the neighbourhoods that all use
     meshes = {"left": mesh, "right": mesh}
     plan = Searchlight(METHODS["srm"](), radius, spacing=radius / 2, mesh=meshes)
@@ -169,11 +200,12 @@ def measure(row):
             features = hyperalignment(X, Z, plan, steps, radius)
         else:
             features = fmralign(X, Z, parcels)
-    spent = time.process_time() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    seconds, peak = time.process_time() - start, 1024 * spent()[1]
     size = f"{len(plan.neighborhoods_)} neighbourhoods"
     where = size if "earchlight" in row else "108 parcels"
-    print(f"| {row} | {where} | {spent:.0f} | {peak:.0f} | {agreement(features):.2f} |")
+    print(
+        f"| {row} | {where} | {seconds:.0f} | {peak:.0f} | {agreement(features):.2f} |"
+    )
 
 
 def compare():
@@ -192,6 +224,8 @@ def main():
     parser.add_argument("--method", choices=METHODS, default="hyperalignment")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--row", choices=ROWS)
+    parser.add_argument("--dask", type=int, default=0, metavar="N")
+    parser.add_argument("--device")
     options = parser.parse_args()
     if options.peers or options.row:
         return measure(options.row) if options.row else compare()
@@ -199,35 +233,46 @@ def main():
     n, n_subjects, n_samples = (642, 5, 60) if quick else (32492, 20, 300)
     radius = 30 if quick else 10
     meshes, what, inside = cortex(n)
-    space = SurfaceSpace({"CortexLeft": inside, "CortexRight": inside})
-    study = simulate(n_subjects, n_samples, space)
-    how = {"mesh": meshes, "n_jobs": options.n_jobs, "keep_local": False}
+    people = simulate(n_subjects, n_samples, 2 * inside.sum())
+    if options.device:
+        at = [m.coordinates[inside] + 1000 * i for i, m in enumerate(meshes.values())]
+        where, spaces = {"coordinates": np.concatenate(at)}, [None] * n_subjects
+        if options.device != "cpu":
+            import torch
+
+            people = [torch.as_tensor(X, device=options.device) for X in people]
+        what += f" on {options.device}"
+    else:
+        where, (people, space) = {"mesh": meshes}, as_study(people, inside)
+        spaces = [space] * n_subjects
+    how = {**where, "n_jobs": options.n_jobs, "keep_local": False}
     start = time.process_time()
     plan = Searchlight(METHODS["srm"](), radius, spacing=radius / 2, **how)
-    pieces = plan._find_pieces([space.n_voxels] * n_subjects, [space] * n_subjects)
+    pieces = plan._find_pieces([2 * inside.sum()] * n_subjects, spaces)
     found = time.process_time() - start
     n_all, chosen = len(pieces.names), np.asarray(plan.center_voxels_)
     if options.centers:
         chosen = chosen[np.linspace(0, n_all - 1, options.centers).astype(int)]
     sizes = [own.size for own in pieces.columns[0]]
     print(
-        f"{what}: {n_subjects} subjects x {n_samples} samples x {space.n_voxels} "
+        f"{what}: {n_subjects} subjects x {n_samples} samples x {2 * inside.sum()} "
         f"vertices; {n_all} neighborhoods of {np.mean(sizes):.0f} vertices, found in "
         f"{found:.0f} s"
     )
     model = Searchlight(METHODS[options.method](), radius, centers=chosen, **how)
-    start, begin = time.process_time(), time.perf_counter()
-    with warnings.catch_warnings():
+    with in_processes(options.dask) as used, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(study)
-    spent, wall = time.process_time() - start, time.perf_counter() - begin
-    each = spent / len(chosen)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        before, begin = used(), time.perf_counter()
+        model.fit(people)
+        passed, after = time.perf_counter() - begin, used()
+    seconds = sum(a[0] - b[0] for a, b in zip(after, before, strict=True))
+    each = seconds / len(chosen)
     print(
-        f"{options.method}: {len(chosen)} fitted in {spent:.0f} s of the processor "
-        f"({wall:.0f} s passed), {1000 * each:.0f} ms each; all {n_all} take "
-        f"{each * n_all / 60:.0f} min of one core; memory {peak:.1f} GiB, of which the "
-        f"samples {sum(s.samples.nbytes for s in study) / 2**30:.1f} GiB"
+        f"{options.method}: {len(chosen)} fitted in {seconds:.0f} s of the processor "
+        f"({passed:.0f} s passed), {1000 * each:.0f} ms each; all {n_all} take "
+        f"{each * n_all / 60:.0f} min of one core; memory "
+        f"{' + '.join(f'{peak:.1f}' for _, peak in after)} GiB, of which the samples "
+        f"{n_subjects * n_samples * 8 * inside.sum() / 2**30:.1f} GiB"
     )
 
 

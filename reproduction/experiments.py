@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.progress import Progress
+from brainweave._core.workers import Progress
 from brainweave.evaluation.grid import Grid, run_grid
 from reproduction import settings
 from reproduction.grids import BothNuSVMs, summarise, vary, with_missing

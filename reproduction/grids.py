@@ -11,7 +11,12 @@ from sklearn.base import clone
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_fraction, check_int
-from brainweave.evaluation.classifiers import make_classifier, prepare_tasks, run_task
+from brainweave.evaluation.classifiers import (
+    make_classifier,
+    p_value,
+    prepare_tasks,
+    run_task,
+)
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import (
     AlignedFold,
@@ -20,7 +25,6 @@ from brainweave.evaluation.measures import (
     coded_labels,
     copy_with_seed,
 )
-from brainweave.evaluation.permutation import p_value
 from brainweave.evaluation.results import GridResult, chance_level
 from brainweave.evaluation.splits import Split, SplitStudy
 from brainweave.study.samples import drop_samples

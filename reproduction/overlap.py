@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave import PaperGDM, Study, Subject, score_alignment, split_study
-from brainweave._core.progress import Progress
+from brainweave._core.workers import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.study.simulation import SimulationSettings, simulate_study
 from reproduction.output import (

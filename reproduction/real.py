@@ -10,7 +10,7 @@ import numpy as np
 
 from brainweave import PaperGDM
 from brainweave._core.exceptions import StudyError
-from brainweave._core.progress import Progress
+from brainweave._core.workers import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM

@@ -18,7 +18,7 @@ from brainweave import (
     compare_methods,
     save,
 )
-from brainweave._core.progress import Progress
+from brainweave._core.workers import Progress
 from brainweave.aligners.maps import SubjectMap
 from brainweave.evaluation.evaluate import PROTOCOLS
 from brainweave.study.study import Study

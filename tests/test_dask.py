@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import (
     GDM,
     SRM,
+    DetSRM,
     PaperGDM,
     Parcelwise,
     Study,
@@ -282,6 +284,16 @@ def test_places_are_the_same_by_workers(tmp_path, client, whole):
         zero_shot = found.fit_new_subject(new, **own).transform(new.data())
     alone = expected.fit_new_subject(new, **own).transform(new.data())
     assert_allclose(zero_shot, alone, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_what_workers_warn_of_is_told_once(rng, client):
+    X = [rng.normal(size=(20, 30)) for _ in range(3)]
+    model = Parcelwise(DetSRM(3, max_iter=1, random_state=0), 1 + np.arange(30) // 10)
+    told = pytest.warns(ConvergenceWarning, match="In 3 of 3 parcels")
+    with joblib.parallel_config(backend="dask"), told as caught:
+        model.fit(X)
+    assert [w.category for w in caught].count(ConvergenceWarning) == 1
 
 
 @pytest.mark.filterwarnings("ignore::Warning:distributed")

@@ -1,15 +1,12 @@
 """The report: complete, escaped, and written whole."""
 
 import base64
-import csv
-import io
 import os
 import re
 import warnings
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,7 +22,8 @@ from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
-from brainweave.report.elements import Table, picture
+from brainweave.report.inputs import gather
+from brainweave.report.sections import element, picture
 from brainweave.study import Study, Subject
 from evaluation_studies import signal_or_noise
 
@@ -69,6 +67,8 @@ class Page(HTMLParser):
         self.inside: list[str] = []
         self.texts: list[str] = []
         self.unclosed: list[str] = []
+        self.figure = ""  # id of the one that begins last
+        self.tables: dict[str, list[list[str]]] = {}  # by figure: rows of cells
         self.feed(html)
         self.close()
 
@@ -76,6 +76,12 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.inside.append(tag)
+        if tag == "figure":
+            self.figure = dict(attrs)["id"]
+        elif tag == "tr":
+            self.tables.setdefault(self.figure, []).append([])
+        elif tag in ("th", "td"):
+            self.tables[self.figure][-1].append("")
 
     def handle_startendtag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
@@ -89,14 +95,11 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if "style" not in self.inside:
             self.texts.append(data)
+        if self.inside and self.inside[-1] in ("th", "td"):
+            self.tables[self.figure][-1][-1] += data
 
     def all(self, tag):
         return [attrs for name, attrs in self.elements if name == tag]
-
-    def csv(self, name):
-        (link,) = [a for a in self.all("a") if a.get("download") == f"{name}.csv"]
-        text = unquote(link["href"].removeprefix("data:text/csv;charset=utf-8,"))
-        return list(csv.reader(io.StringIO(text)))
 
     def drawings(self):
         """The figures that are drawings of lines and text, by what they show."""
@@ -284,7 +287,7 @@ def test_a_method_has_one_name_in_all_parts_of_a_report(tmp_path):
     named = {"gdm (held-out)": one, "none (held-out)": other}
     page = text_of(tmp_path, results=named)
     assert "Confusion: GDM, held-out" in page.text
-    assert page.csv("by-subject")[0][1:] == [
+    assert page.tables["by-subject"][0][1:] == [
         "GDM, held-out",
         "without alignment, held-out",
     ]
@@ -360,23 +363,22 @@ def test_configuration_versions_and_times_are_listed(page):
         assert text in page.text
 
 
-def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, results):
-    folds = page.csv("accuracy")[1:]
-    assert [float(r[4]) for r in folds] == [0.75, 0.5, 0.25, 0.3, 0.5, 0.5]
-    assert [r[3] for r in folds] == ["01", "02", "", "", "", ""]
-    labels = [r[3] for r in page.csv("shared-space")[1:] if r[0] == "02"]
-    assert labels == study["02"].labels.tolist()
-    confusion = page.csv("confusion")[1:]
-    assert [int(r[2]) for r in confusion[:2]] == [6, 1]
+def test_tables_list_methods_and_have_no_file_beside_them(page):
+    header, *rows = page.tables["accuracy"]
+    assert header[:3] == ["method", "protocol", "accuracy"]
+    assert [row[0] for row in rows] == ["GDM", "GDM", "without alignment"]
+    assert [row[2] for row in rows] == ["50\u00a0%", "62.5\u00a0%", "27.5\u00a0%"]
+    assert [a for a in page.all("a") if "download" in a] == []
+    confusion = page.drawings()["Confusion matrix of GDM, held-out"]
+    assert confusion.count(">67</text>") == 4  # per cent: 6 of 9
 
 
 def test_the_shared_space_holds_every_sample(page, study, model):
-    rows = page.csv("shared-space")[1:]
+    inputs = gather(study=study, model=model, results=None, config=None)
     held_out = brainweave.alignment_check(model, study).features
     assert held_out is not None
-    expected = np.concatenate(held_out)
-    found = np.array([[float(v) for v in r[4:]] for r in rows])
-    assert_allclose(found, expected, atol=1e-3)
+    assert inputs.shared is not None
+    assert_allclose(np.concatenate(inputs.shared), np.concatenate(held_out))
     for how in ("category", "subject"):
         drawn = page.drawings()[
             f"Samples of all subjects in the shared space, by {how}"
@@ -384,7 +386,7 @@ def test_the_shared_space_holds_every_sample(page, study, model):
         # a dot per sample, and one per name of the legend
         n_names = 4 if how == "category" else 3
         collections = drawn[drawn.index('id="PathCollection_1"') :].count("<use ")
-        assert collections >= len(rows) + n_names
+        assert collections >= sum(s.n_samples for s in study) + n_names
 
 
 def test_subjects_who_saw_different_orders_are_said_to(page):
@@ -492,7 +494,7 @@ def test_a_tuned_model_is_described_by_what_it_chose(tmp_path, study, model):
     path = write_report(tmp_path / "r.html", study=study, model=Tuned())
     page = Page(path.read_text("utf-8"))
     assert "chosen.energy 0.9" in page.text
-    assert len(page.csv("components")) == 6
+    assert len(page.tables["components"]) == 6
 
 
 def test_a_model_file_comes_back_with_its_report(tmp_path, study, model):
@@ -506,7 +508,8 @@ def test_a_model_file_comes_back_with_its_report(tmp_path, study, model):
 def test_results_alone_make_a_report(tmp_path, results):
     named = {"mine": results[0], "theirs": results[1]}
     page = Page(write_report(tmp_path / "r.html", results=named).read_text("utf-8"))
-    assert [r[0] for r in page.csv("accuracy")[1:]] == ["mine"] * 2 + ["theirs"] * 2
+    header, one, other = page.tables["accuracy"]
+    assert (header[0], one[0], other[0]) == ("method", "GDM", "without alignment")
 
 
 def test_unlabelled_subjects_make_a_report(tmp_path):
@@ -515,7 +518,7 @@ def test_unlabelled_subjects_make_a_report(tmp_path):
     model = GDM(n_components=3, graph="time").fit([s.samples for s in study])
     path = write_report(tmp_path / "r.html", study=study, model=model)
     page = Page(path.read_text("utf-8"))
-    assert len(page.csv("time-courses")) == 11  # rows are time
+    assert "3 of 3 shared features over the film" in page.text  # rows are time
 
 
 def test_methods_are_compared_within_each_protocol(tmp_path):
@@ -529,7 +532,7 @@ def test_methods_are_compared_within_each_protocol(tmp_path):
         for protocol in ("joint", "held-out")
     ]
     page = Page(write_report(tmp_path / "r.html", results=results).read_text("utf-8"))
-    header, *rows = page.csv("between-methods")
+    header, *rows = page.tables["between-methods"]
     assert header[:3] == ["methods", "protocol", "difference"]
     assert header[3:] == ["p", "smallest p possible", "subjects"]
     assert [row[:3] for row in rows] == [
@@ -585,11 +588,10 @@ def test_maps_say_how_many_they_show_of_how_many(tmp_path):
 def test_features_and_samples_are_counted_from_0_as_in_python(tmp_path):
     study, model = brains()
     page = text_of(tmp_path, study=study, model=model)
-    assert [row[0] for row in page.csv("components")] == ["feature", "0", "1"]
+    assert [row[0] for row in page.tables["components"]] == ["feature", "0", "1"]
     assert list(model.component_summary().index) == [0, 1]
-    header, first, *_ = page.csv("shared-space")
-    assert header[4:] == ["shared feature 0", "shared feature 1"]
-    assert first[1] == "0"
+    drawn = page.drawings()["Samples of all subjects in the shared space, by subject"]
+    assert [f">shared feature {k}<" in drawn for k in range(3)] == [True, True, False]
     titles = [f"Shared feature {k}, subject 0{i}" for k in (0, 1) for i in (1, 2)]
     assert all(title in page.text for title in titles)
 
@@ -637,7 +639,6 @@ def test_many_samples_are_drawn_as_an_image(tmp_path, study, model, monkeypatch)
     monkeypatch.setattr("brainweave.plotting.model.MANY", 20)
     path = write_report(tmp_path / "r.html", study=study, model=model)
     page = Page(path.read_text("utf-8"))
-    assert len(page.csv("shared-space")) == 73
     space = [svg for alt, svg in page.drawings().items() if "shared space" in alt]
     assert len(space) == 2
     assert all("data:image/png;base64," in svg for svg in space)
@@ -689,17 +690,16 @@ def test_a_folder_is_no_file(tmp_path, study):
         write_report(tmp_path, study=study)
 
 
-@given(st.lists(st.lists(st.text(max_size=8), min_size=2, max_size=2), max_size=5))
-@settings(max_examples=60, deadline=None)
-def test_csv_addresses_hold_all_cells(rows):
-    address = Table(["x", "y"], rows).data_uri()
-    assert re.fullmatch(r"[A-Za-z0-9%,;:!*()'._~/=-]+", address)
-    text = unquote(address.partition(",")[2])
-    found = list(csv.reader(io.StringIO(text)))[1:]
-    expected = [[clean_text(cell, 200) for cell in row] for row in rows]
-    assert [[c.removeprefix("'") for c in r] for r in found] == [
-        [c.removeprefix("'") for c in r] for r in expected
-    ]
+def test_a_long_table_is_cut_and_says_where_the_whole_is():
+    long, short = (
+        element("pieces", {"least": 0.01}, table={"piece": range(n), "p": [0.5] * n})
+        for n in (1234, 40)
+    )
+    told = "Shown: the first 40 of 1,234 pieces; all are in alignment_check(model)"
+    assert told in long["caption"]
+    assert "Shown: all pieces." in short["caption"]
+    assert long["table"] == short["table"]
+    assert len(short["table"]["rows"]) == 40
 
 
 @given(st.lists(st.text(max_size=6), min_size=1, max_size=4))
@@ -736,7 +736,6 @@ def test_the_report_says_whether_subjects_share_a_map_or_why_not(tmp_path, kind)
 
 def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
     from brainweave import Parcelwise
-    from brainweave.report.inputs import gather
     from brainweave.report.write import write_methods
 
     subjects = [
@@ -846,7 +845,6 @@ def text_of(path, **content):
 
 def test_one_shared_feature_is_drawn_on_a_line(tmp_path, study):
     page = text_of(tmp_path, study=study, model=GDM(1).fit(study))
-    assert page.csv("shared-space")[0][4:] == ["shared feature 0"]
     (svg,) = (svg for alt, svg in page.drawings().items() if "by category" in alt)
     assert svg.count(">shared feature 0<") == 2  # both axes
 
@@ -874,7 +872,7 @@ def test_settings_of_any_kind_are_listed(tmp_path, study):
         "shape": slice(3),
     }
     page = text_of(tmp_path, study=study, config=config)
-    rows = dict(page.csv("configuration")[1:])
+    rows = dict(page.tables["configuration"][1:])
     assert rows["weights"] == "array of shape (2, 3)"
     assert rows["kernel"] == "tanh"
     assert rows["graph"] == "make_study"
@@ -907,7 +905,6 @@ def test_samples_that_cannot_be_held_out_are_drawn_as_they_are(tmp_path):
         model = PaperGDM(1, energy=0.9).fit(Study(subjects))
         page = text_of(tmp_path, study=Study(subjects), model=model)
     assert "The model may have been fitted on these samples" in page.text
-    assert len(page.csv("shared-space")) == 5
     # both maps are drawn, and nobody claims that a feature holds, or not
     assert page.text.count("Shared feature 0, subject 0") == 2
     assert "does not hold up" not in page.text

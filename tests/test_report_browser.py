@@ -138,17 +138,6 @@ def test_the_page_is_quiet_and_asks_nobody(visit, report):
     assert one.page.title() == ATTACK
 
 
-def test_numbers_are_downloaded(visit):
-    one = visit()
-    with one.page.expect_download() as waiting:
-        one.page.locator('a[download="accuracy.csv"]').click()
-    download = waiting.value
-    assert download.suggested_filename == "accuracy.csv"
-    with open(download.path(), encoding="utf-8") as file:
-        assert file.readline().startswith("method,protocol,half,test")
-    assert one.console == []
-
-
 @pytest.mark.parametrize("system", [DARK, LIGHT])
 def test_colours_follow_the_system(visit, system):
     one = visit(color_scheme="dark" if system == DARK else "light")
@@ -164,7 +153,6 @@ def test_print_is_light_and_without_controls(visit):
     assert one.style("body", "backgroundColor") == "rgb(255, 255, 255)"
     assert one.style("body", "color") == "rgb(0, 0, 0)"
     assert one.style("header", "display") == "none"
-    assert one.style(".get", "display") == "none"
     pdf = one.page.pdf(format="A4")
     assert pdf.startswith(b"%PDF")
 

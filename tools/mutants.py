@@ -52,12 +52,10 @@ CHECK += ("check_in_words", "check_is_calibrated")
 ANY_ALIGNER = ("conformance", "maps", "subjects_by_id", "inputs_and_habits")
 NEAREST = {
     "_core/arrays": ["core/test_arrays", "basis/test_voxels", "basis/test_basis"],
-    "_core/subjects": [
-        *("core/test_subjects", "aligners/test_subjects_by_id", "study/test_study"),
-    ],
     "_core/labels": ["core/test_labels", "study/test_samples"],
     "_core/workers": ["core/test_workers", "evaluation/test_every_aligner"],
     "_core/validation": [
+        *("core/test_subjects", "aligners/test_subjects_by_id", "study/test_study"),
         *("core/test_validation", "aligners/test_inputs_and_habits"),
         "aligners/test_gdm_errors",
         *("aligners/test_conformance", "basis/test_basis"),
@@ -180,14 +178,16 @@ NEAREST = {
         *("persistence/test_models", "persistence/test_refusals"),
     ],
     "evaluation/metrics": [
-        f"evaluation/test_{name}" for name in ("metrics", "scores", "gaps", "isc")
+        f"evaluation/test_{name}"
+        for name in ("metrics", "timeline", "scores", "gaps", "isc")
     ],
     "evaluation/splits": [
         f"evaluation/test_{name}"
         for name in ("halves", "splits", "leakage", "shared_bases", "gaps")
     ],
     "evaluation/classifiers": [
-        f"evaluation/test_{name}" for name in ("classification", "nu_svm", "names")
+        f"evaluation/test_{name}"
+        for name in ("classification", "nu_svm", "names", "label_orders", "permutation")
     ],
     "evaluation/comparison": ["evaluation/test_comparison"],
     "evaluation/evaluate": [
@@ -207,12 +207,8 @@ NEAREST = {
     ],
     "evaluation/grid": ["evaluation/test_grid"],
     "evaluation/isc": ["evaluation/test_isc", "evaluation/test_gaps"],
-    "evaluation/timeline": ["evaluation/test_timeline", "evaluation/test_gaps"],
     "evaluation/information_map": ["evaluation/test_information_map"],
     "evaluation/learning_curve": ["evaluation/test_learning_curve"],
-    "evaluation/permutation": [
-        *("evaluation/test_label_orders", "evaluation/test_permutation"),
-    ],
     "evaluation/tuning": ["evaluation/test_tuning"],
 }
 EVERY = ["aligners/test_defaults"]  # of any public function

@@ -15,7 +15,7 @@ from ._core.exceptions import SolverError as SolverError
 from ._core.exceptions import StudyError as StudyError
 from ._core.exceptions import UndeterminedWarning as UndeterminedWarning
 from ._core.exceptions import UniquenessWarning as UniquenessWarning
-from .aligners.adapters.adapter import Adapter as Adapter
+from .aligners.adapters import Adapter as Adapter
 from .aligners.check.alignment_check import AlignmentCheck as AlignmentCheck
 from .aligners.check.alignment_check import alignment_check as alignment_check
 from .aligners.gcca import GCCA as GCCA

@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.adapters import packages
-from brainweave.aligners.adapters.packages import METHODS, Method, regress
+from brainweave.aligners.adapters import METHODS, Method, linear_part, regress
 from brainweave.cli.models import make_aligner
 
 
@@ -40,7 +39,7 @@ def test_a_package_that_is_not_there_is_one_sentence(monkeypatch):
     def missing(X, wanted):
         raise ImportError("No module named 'unheard_of'")
 
-    method = Method("unheard-of", missing, equal_voxels=True)
+    method = Method(missing, equal_voxels=True)
     monkeypatch.setitem(METHODS, "unheard-of:method", method)
     with pytest.raises(InputError, match="needs the package unheard-of: pip install"):
         bw.Adapter("unheard-of:method").fit(study())
@@ -53,16 +52,16 @@ def test_every_package_that_is_missing_is_named_with_a_remedy(name, monkeypatch)
     def missing(package):
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr("brainweave.aligners.adapters.adapter.version", missing)
+    monkeypatch.setattr("brainweave.aligners.adapters.version", missing)
     where = np.random.default_rng(1).normal(size=(10, 3))
-    method = METHODS[name]
+    method, package = METHODS[name], name.partition(":")[0]
     with pytest.raises(InputError) as error:
         bw.Adapter(name, positions=where if method.geometry else None).fit(study())
-    how = method.install if method.package == "nltools" else "pip install"
+    how = method.install if package == "nltools" else "pip install"
     assert str(error.value).startswith(
-        f"{name} needs the package {method.package}: {how} {method.package} ("
+        f"{name} needs the package {package}: {how} {package} ("
     )
-    assert ("--no-deps" in str(error.value)) == (method.package == "nltools")
+    assert ("--no-deps" in str(error.value)) == (package == "nltools")
 
 
 def test_what_a_method_needs_is_said_before_it_runs():
@@ -86,7 +85,7 @@ def test_parameters_that_a_package_does_not_take_are_named(monkeypatch):
     def fit(X, wanted):
         raise TypeError("got an unexpected keyword 'sped'")
 
-    monkeypatch.setitem(METHODS, "scipy:fast", Method("scipy", fit))
+    monkeypatch.setitem(METHODS, "scipy:fast", Method(fit))
     with pytest.raises(InputError, match=r"does not take params=\{'sped': 1\}"):
         bw.Adapter("scipy:fast", params={"sped": 1}).fit(study())
 
@@ -101,6 +100,6 @@ def test_the_command_hands_parameters_on_and_shares_the_others():
 
 def test_linear_weights_are_those_of_an_affine_function():
     W = np.random.default_rng(0).normal(size=(5, 3))
-    assert_allclose(packages.linear_part(lambda Z: Z @ W + 4, 5), W, atol=1e-12)
+    assert_allclose(linear_part(lambda Z: Z @ W + 4, 5), W, atol=1e-12)
     X = np.random.default_rng(1).normal(size=(9, 5))
     assert_allclose(X @ regress(X, X @ W, None), X @ W, atol=1e-12)

@@ -9,8 +9,7 @@ from numpy.testing import assert_array_equal
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.check.alignment_check import _with_time_locked
-from brainweave.graphs.builders import NO_GROUP
+from brainweave.aligners.check.alignment_check import _groups_of_samples
 
 PARCELS = np.repeat([1, 2], 15)
 QUICK = {"n_permutations": 39}
@@ -115,9 +114,9 @@ def test_a_random_start_is_checked_the_same_every_time(data):
 
 
 def test_samples_locked_in_time_are_groups_of_their_own():
-    labels = np.array([0, 1, 0])
-    found = _with_time_locked([labels.copy(), labels.copy()], 2)
+    labels = ["a", "b", "a"]
+    found = _groups_of_samples(bw.SemiSupervisedSRM(), [3, 3], [labels, labels])
     assert [codes.tolist() for codes in found] == [[0, 1, 2]] * 2  # all rows are locked
-    mixed = [np.array([0, NO_GROUP, 1, NO_GROUP]), np.array([NO_GROUP, NO_GROUP, 1])]
-    found = _with_time_locked(mixed, 2)
+    mixed = [["a", None, "b", None], [None, None, "b"]]
+    found = _groups_of_samples(bw.SemiSupervisedSRM(), [4, 3], mixed)
     assert [codes.tolist() for codes in found] == [[0, 2, 1, 3], [2, 3, 1]]

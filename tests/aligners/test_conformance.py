@@ -45,7 +45,7 @@ def test_check_aligner_names_the_check_that_failed() -> None:
 
     with pytest.raises(AssertionError) as caught:
         check_aligner(Forgetful(4, random_state=0))
-    assert caught.value.__notes__ == ["in the check 'fit_transform' of Forgetful"]
+    assert caught.value.__notes__ == ["in the check 'fit_and_transform' of Forgetful"]
     with pytest.raises(ValueError, match="excused names no checks: speed"):
         check_aligner(bw.DetSRM(4), excused={"speed": "it is slow"})
 
@@ -76,25 +76,25 @@ ONE_ARRAY = "it fits one array; an aligner fits a list of subjects"
 FRAMES = "features of a list of subjects are arrays, not frames"
 # what scikit-learn asks of one array -> what check_aligner asks of a list of them
 ASKED_OF_LISTS = {
-    "check_dict_unchanged": "fit_transform",
-    "check_dont_overwrite_parameters": "fit_returns_self",
-    "check_dtype_object": "odd_samples",
-    "check_estimators_dtypes": "float32",
-    "check_estimators_fit_returns_self": "fit_returns_self",
-    "check_estimators_nan_inf": "nan_is_refused",
-    "check_estimators_overwrite_params": "fit_returns_self",
-    "check_estimators_pickle": "pickling",
+    "check_dict_unchanged": "fit_and_transform",
+    "check_dont_overwrite_parameters": "fit_and_transform",
+    "check_dtype_object": "sample_types",
+    "check_estimators_dtypes": "sample_types",
+    "check_estimators_fit_returns_self": "fit_and_transform",
+    "check_estimators_nan_inf": "wrong_input",
+    "check_estimators_overwrite_params": "fit_and_transform",
+    "check_estimators_pickle": "same_result",
     "check_estimators_unfitted": "wrong_input",
     "check_fit1d": "wrong_input",
-    "check_fit2d_1feature": "odd_samples",
+    "check_fit2d_1feature": "sample_types",
     "check_fit2d_1sample": "wrong_input",
-    "check_fit_idempotent": "same_result_whatever_n_jobs",
-    "check_methods_subset_invariance": "some_samples_and_subjects",
+    "check_fit_idempotent": "same_result",
+    "check_methods_subset_invariance": "fit_and_transform",
     "check_n_features_in": "wrong_input",
     "check_n_features_in_after_fitting": "wrong_input",
-    "check_readonly_memmap_input": "fit_transform",
-    "check_transformer_general": "fit_transform",
-    "check_transformer_preserve_dtypes": "float32",
+    "check_readonly_memmap_input": "fit_and_transform",
+    "check_transformer_general": "fit_and_transform",
+    "check_transformer_preserve_dtypes": "sample_types",
     "check_transformers_unfitted": "wrong_input",
 }
 # asked by no check of ours, and why

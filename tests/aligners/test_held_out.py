@@ -277,8 +277,9 @@ def test_of_time_points_it_is_the_correlation(rng):
     features = [rng.normal(size=(30, 2)) for _ in range(3)]
     codes = [np.arange(30)] * 3
     fold = fold_of(features, codes, n_runs=2)
-    assert agreement._in_one_order(fold)
-    values = agreement._Half(fold, 9, [0]).statistics(0, 2)
+    half = agreement._Half(fold, 9, [0])
+    assert half.in_one_order
+    values = half.statistics(0, 2)
     left = [remove_trends(f, np.arange(30), fold.stretches[0]) for f in features]
     want = [
         np.corrcoef(left[i][:, 0], left[j][:, 0])[0, 1]
@@ -290,7 +291,7 @@ def test_of_time_points_it_is_the_correlation(rng):
     again = agreement._Half(other, 9, [0]).statistics(0, 2)
     assert_allclose(again, values, atol=1e-12)
     apart = fold._replace(codes=[order, order, order[::-1]])
-    assert not agreement._in_one_order(apart)
+    assert not agreement._Half(apart, 9, [0]).in_one_order
 
 
 def test_surrogates_have_the_spectrum_of_the_data(rng):

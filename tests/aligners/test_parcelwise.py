@@ -1,6 +1,7 @@
 """Parcelwise: local fits side by side, and what cannot be aligned is reported."""
 
 import pickle
+import warnings
 
 import joblib
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import PaperGDM
+from brainweave._core import workers
 from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
@@ -282,6 +284,34 @@ def test_parallel_config_is_honoured_with_the_same_bits():
     with joblib.parallel_config("threading", n_jobs=2):
         together = model_of().fit(X).transform(X)
     for a, b in zip(alone, together, strict=True):
+        assert_array_equal(a, b)
+
+
+def test_many_pieces_are_fitted_in_processes_with_the_same_bits(monkeypatch):
+    data, used = make_study(), []
+    parcels = np.repeat(np.arange(1, 9), [1, 9, 10, 10, 10, 10, 10, 10])
+    aligner = DetSRM(3, max_iter=2, random_state=0)  # cannot converge
+
+    def parallel(**how):
+        used.append(how.get("backend"))
+        return joblib.Parallel(**how)
+
+    def fitted():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = model_of(parcels, aligner, n_jobs=2).fit(data)
+        return model.transform(data), [(w.category, str(w.message)) for w in caught]
+
+    monkeypatch.setattr(workers, "Parallel", parallel)
+    here, told = fitted()
+    monkeypatch.setattr(workers, "WORTH_PROCESSES", 0.0)
+    there, told_there = fitted()
+    with joblib.parallel_config(backend="threading"):
+        fitted()
+    assert used == [None, "loky", None]  # what is configured wins
+    assert [kind for kind, _ in told] == [SkippedWarning, ConvergenceWarning]
+    assert told_there == told
+    for a, b in zip(here, there, strict=True):
         assert_array_equal(a, b)
 
 

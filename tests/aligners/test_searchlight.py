@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from brainweave import PaperGDM
 from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
-from brainweave.aligners.piecewise.searchlight import Searchlight, neighborhoods_within
+from brainweave.aligners.piecewise.searchlight import Searchlight
 from brainweave.aligners.srm.srm import DetSRM
 from tests.aligners.test_parcelwise import Person, Volume, make_study
 
@@ -50,7 +50,7 @@ def plain_aggregation(X, lists, k=3):
 def test_map_is_the_average_of_the_local_maps():
     X = line_study()
     model = model_of().fit(X)
-    lists = neighborhoods_within(LINE, LINE, 3)
+    lists = [np.flatnonzero(np.abs(LINE - at) <= 3) for at in LINE]
     dense = plain_aggregation(X, lists)
     for T, m, x, f in zip(dense, model.maps_, X, model.transform(X), strict=True):
         assert_allclose(m.weights.toarray(), T, atol=1e-10)

@@ -115,8 +115,11 @@ def test_a_method_that_fails_is_a_row_and_the_others_are_kept(study, tmp_path, c
     with (out / "comparison.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [bool(row["error"]) for row in rows] == [False, True]
-    _, said = call("compare", study, "--method", "srm", *options, code=1)
+    loud = [option for option in options if option != "-q"]
+    _, said = call("compare", study, "--method", "srm", *loud, code=1)
     assert "None of the methods could be scored" in said
+    assert "Results are in" not in said
+    assert f"Results are in {out}" in call("compare", study, *loud)[1]
 
 
 def test_a_damaged_cell_of_a_comparison_is_computed_again(study, tmp_path, call):

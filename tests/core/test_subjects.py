@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from brainweave._core.exceptions import InputError
-from brainweave._core.subjects import (
+from brainweave._core.validation import (
     find_subjects,
     match_subjects,
     refuse_ambiguous_number,

@@ -26,12 +26,13 @@ from brainweave.evaluation.comparison import (
     above_chance,
     compare_results,
     judge_alignment,
+    percent,
     sign_flip_p,
     smallest_flip_p,
     subject_interval,
     subject_means,
-    verdict,
 )
+from brainweave.evaluation.results import SubjectScores
 from brainweave.evaluation.splits import match_study
 
 
@@ -133,7 +134,7 @@ def test_the_verdict_names_the_best_with_p_and_its_bound():
         "gdm (joint)": result_of(base, protocol="joint"),
         "none (joint)": result_of(base + 0.4, protocol="joint"),
     }
-    said = verdict(results)
+    said = Comparison(results).verdict
     assert said.startswith("With gdm, 70\u00a0% of the samples of left-out subjects")
     assert "corrected for the choice among 2 methods" in said
     assert said.endswith(
@@ -148,15 +149,15 @@ def test_the_verdict_names_the_best_with_p_and_its_bound():
             fold["test_subjects"] = ["st", "uv", "w"][number]
             fold["subject_scores"] = own[:2] if number < 2 else [result.scores[2]]
             fold["test_subjects"] = list(fold["test_subjects"])
-    turned = verdict(odd)
+    turned = Comparison(odd).verdict
     assert turned.startswith("With a, 56.7")
     assert "4.0 percentage points lower than with b (p = " in turned
-    two = verdict({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])})
+    two = Comparison({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])}).verdict
     assert two.endswith("Methods cannot be compared with fewer than 3 subjects.")
 
 
 def test_one_result_is_compared_with_chance(rng):
-    said = verdict({"gdm": result_of([0.5, 0.4, 0.6, 0.5, 0.5])})
+    said = Comparison({"gdm": result_of([0.5, 0.4, 0.6, 0.5, 0.5])}).verdict
     assert "above chance (p = 0.031, sign flips over 5 subjects: the smallest" in said
     y = [np.tile([0, 1], 8)] * 4
     X = [rng.normal(size=(16, 5)) + 3 * np.array(labels)[:, None] for labels in y]
@@ -164,7 +165,7 @@ def test_one_result_is_compared_with_chance(rng):
         GDM(n_components=1), X, y, n_permutations=39, random_state=0
     )
     assert result.smallest_p == pytest.approx(1 / 40)
-    said = verdict({"gdm": result})
+    said = Comparison({"gdm": result}).verdict
     assert "the most frequent category" in said
     assert "permuted labels: the smallest p possible" in said
 
@@ -195,7 +196,7 @@ def test_methods_are_compared_as_they_are_scored_alone(study, tmp_path):
     common = found.results["none (joint)"]
     assert common.design["voxels"] == "common"
     assert common.study_fingerprint == study.fingerprint()
-    assert found.verdict == verdict(found.results)
+    assert found.verdict == Comparison(found.results).verdict
     assert {(t.better, t.n_subjects) for t in found.tests} == {
         ("GDM (held-out)", 4),
         ("GDM (joint)", 4),
@@ -205,6 +206,26 @@ def test_methods_are_compared_as_they_are_scored_alone(study, tmp_path):
     with pytest.warns(UserWarning, match="The masks differ"):
         compare_methods(study, methods, **options, store=tmp_path / "store")
     assert {p: p.stat().st_mtime_ns for p in cells} == cells
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    nothing = SubjectScores(
+        scores=np.array([[-1e-5, -2e-5, 0.0]]),
+        chance=-1e-9,
+        protocol="held-out",
+        method="GDM",
+        subjects=list("abc"),
+        score="isc",
+    )
+    found = Comparison({"GDM": nothing})
+    for text in (str(nothing), str(found), found.verdict, nothing._repr_html_()):
+        assert "0.000" in text
+        assert "-0.0" not in text
+    assert [percent(share) for share in (-1e-5, 0.0, -0.01)] == [
+        "0\u00a0%",
+        "0\u00a0%",
+        "-1\u00a0%",
+    ]
 
 
 def test_a_method_that_fails_is_an_error_and_a_comparison_is_read_again(
@@ -462,7 +483,7 @@ def test_what_was_not_tested_decides_nothing():
     meant.chance_is = "the most frequent category"
     said = judge_alignment({"gdm": meant}).reasons[0]
     assert "chance, the most frequent category, is 25" in said
-    assert verdict({"gdm": meant}) == said
+    assert Comparison({"gdm": meant}).verdict == said
 
 
 def test_held_out_samples_join_the_verdict():
@@ -489,7 +510,7 @@ def test_methods_are_tested_within_their_protocol():
     pairs = [(t.better, t.other) for t in Comparison(results).tests]
     assert pairs == [("b (held-out)", "a (held-out)"), ("b (joint)", "a (joint)")]
     three = [result_of(EIGHT + k / 10) for k in range(3)]
-    said = verdict(dict(zip("abc", three, strict=True)))
+    said = Comparison(dict(zip("abc", three, strict=True))).verdict
     assert "corrected for all pairs" in said
     assert "20.0 percentage points higher than with a" in said
     assert "10.0 percentage points higher than with b" in said
@@ -506,12 +527,12 @@ def test_scores_that_are_no_shares_are_shown_as_numbers():
         )
         for k in range(2)
     ]
-    said = verdict({"low": rows[0], "high": rows[1]})
+    said = Comparison({"low": rows[0], "high": rows[1]}).verdict
     assert "features of left-out subjects correlate 0.600" in said
     assert "the score is 0.100 higher than with low" in said
     # who saw too little has no score, and is not counted
     rows[1].scores = np.append(rows[1].scores, [EIGHT * np.nan], axis=0)
-    assert verdict({"low": rows[0], "high": rows[1]}) == said
+    assert Comparison({"low": rows[0], "high": rows[1]}).verdict == said
     judged = judge_alignment({"high": rows[1]}).reasons[0]
     assert "correlate 0.600" in judged
     assert "nan" not in judged

@@ -15,7 +15,7 @@ from brainweave import (
     split_study,
     time_segment_matching,
 )
-from brainweave.evaluation.timeline import timeline
+from brainweave.evaluation.metrics import timeline
 from evaluation_studies import locked_lists, score_matching, score_reconstruction
 
 PROTOCOLS = ("joint", "held-out")

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from brainweave.evaluation.permutation import (
+from brainweave.evaluation.classifiers import (
     LabelOrders,
     p_value,
     permuted_means,

@@ -20,9 +20,9 @@ from brainweave import (
     split_study,
 )
 from brainweave._core.exceptions import ClassifierWarning
+from brainweave.evaluation.classifiers import LabelOrders, p_value, smallest_p
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import Classification
-from brainweave.evaluation.permutation import LabelOrders, p_value, smallest_p
 from evaluation_studies import unrelated_study
 from sizes import few_or_many
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from brainweave import ClassificationResult
 from brainweave.evaluation.results import (
     GridResult,
-    SubjectScores,
     chance_level,
+    make_result,
     read_results,
     write_results,
 )
@@ -48,7 +47,7 @@ RECORDS = [record(0, 0, 0.5), record(0, 1, 0.75), record(1, 0, 1.0)]
 
 def classified(records=RECORDS):
     fields = {"categories": ["a", "b"], "protocol": "joint", "seconds": 1.5}
-    return ClassificationResult._from_records(records, **fields, **ABOUT)
+    return make_result(records, **fields, **ABOUT)
 
 
 def test_a_result_sums_up_its_folds():
@@ -109,8 +108,9 @@ def test_scores_of_subjects_find_their_place():
     for r in records:
         del r["confusion"]
     records[2]["chance"] = 0.4
-    options = {"subjects": subjects, "score": "matching", "protocol": "joint"}
-    result = SubjectScores._from_records(records, **options, method="GDM")
+    about = {"study": {"subjects": subjects}, "design": {"measure": "matching"}}
+    about |= {"protocol": "joint", "method": "GDM", "categories": []}
+    result = make_result(records, **about)
     nan = np.nan
     assert_allclose(result.scores, [[0.85, 0.65, 0.4, 0.6], [nan, nan, 0.9, 1.1]])
     assert_allclose(result.chance, 0.3)  # halves weigh the same
@@ -133,14 +133,12 @@ def test_a_grid_is_a_table_of_folds():
     found = GridResult(
         [
             *RECORDS,
-            record(0, 0, 0.1, protocol="held-out", warnings=["W: one", "W: two"]),
-            record(0, 0, 0.0, method="SRM", error="it failed", warnings=["W: three"]),
+            record(0, 0, 0.1, protocol="held-out"),
+            record(0, 0, 0.0, method="SRM", error="it failed"),
         ]
     )
     assert len(found) == 5
     assert repr(found) == "GridResult(5 cells, 1 failed)"
-    assert found.warnings_of("GDM") == ["one", "two"]
-    assert found.warnings_of("SRM") == ["three"]
     result = found.result_of("GDM", "joint")
     assert_array_equal(result.scores, [0.5, 0.75, 1.0])
     assert result.seconds == 2.25
@@ -160,10 +158,13 @@ def test_a_method_that_scored_nobody_has_a_reason_in_place_of_a_result():
 
 def test_results_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "r.json"
-    write_results(path, {"GDM": classified()}, {"SRM": "it failed"})
+    written = classified()
+    written.settings = {"place_shrinkage": np.inf, "energy": np.nan}
+    write_results(path, {"GDM": written}, {"SRM": "it failed"})
     results, errors = read_results(path)
     assert errors == {"SRM": "it failed"}
     again = results["GDM"]
+    assert again.settings == {"place_shrinkage": np.inf, "energy": None}
     assert again.scores.dtype == again.permutation_scores.dtype == np.float64
     assert_array_equal(again.scores, [0.5, 0.75, 1.0])
     assert_array_equal(again.confusion, [[9, 3], [0, 6]])

@@ -7,7 +7,7 @@ import pytest
 
 from brainweave import Study, Subject
 from brainweave._core.exceptions import InputError
-from brainweave.evaluation.timeline import (
+from brainweave.evaluation.metrics import (
     LONGEST,
     Timeline,
     refuse_strangers,

@@ -40,7 +40,7 @@ def test_any_column_can_be_the_category(tmp_path):
     )
     events = read_events(path, label="emotion")
     assert events.label.tolist() == ["joy", "fear"]
-    assert events.stimulus is None
+    assert not events.stimulus.any()
     assert_allclose(events.duration, [1, 0], atol=0)
 
 

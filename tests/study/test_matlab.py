@@ -4,9 +4,7 @@ import base64
 import os
 import subprocess
 import sys
-import time
 import zlib
-from concurrent.futures import Future
 
 import h5py
 import numpy as np
@@ -15,7 +13,12 @@ from numpy.testing import assert_array_equal
 from scipy.io import loadmat, savemat
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.formats.matlab import load_matlab, read_matlab
+from brainweave.study.formats import matlab
+from brainweave.study.formats.matlab import (
+    load_matlab,
+    read_matlab,
+    read_variables,
+)
 
 
 @pytest.fixture
@@ -23,25 +26,10 @@ def rng():
     return np.random.default_rng(3)
 
 
-class Here:
-    """Do what a process of its own would do, in this one."""
-
-    def __init__(self, max_workers):
-        pass
-
-    def submit(self, function, *arguments):
-        future = Future()
-        future.set_result(function(*arguments))
-        return future
-
-    def shutdown(self, kill_workers):
-        pass
-
-
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Read sound files without a process for each of them."""
-    monkeypatch.setattr("joblib.externals.loky.ProcessPoolExecutor", Here)
+    monkeypatch.setattr(matlab, "read_matlab", lambda path: read_variables(str(path)))
 
 
 def cell(arrays):
@@ -261,28 +249,13 @@ def test_cells_of_cells_are_refused(tmp_path):
 def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
     path = tmp_path / "x.mat"
     savemat(path, {"data": np.zeros((2, 3, 4))})
-    reader = "brainweave.study.formats.matlab.read_variables"
-    monkeypatch.setattr(reader, lambda path: os.abort())
-    with pytest.raises(StudyError, match=r"x.mat' .*worker process"):
+    monkeypatch.setattr(matlab, "_READER", "import os; os.abort()")
+    with pytest.raises(StudyError, match=r"x.mat' .*the reader crashed"):
         load_matlab(path)
-    monkeypatch.setattr(reader, lambda path: time.sleep(60))
-    monkeypatch.setattr("brainweave.study.formats.matlab._MIN_TIMEOUT", 0.2)
+    monkeypatch.setattr(matlab, "_READER", "import time; time.sleep(60)")
+    monkeypatch.setattr(matlab, "_MIN_TIMEOUT", 0.2)
     with pytest.raises(StudyError, match=r"x.mat' .*the reader did not finish"):
         load_matlab(path)
-
-
-def test_one_process_reads_until_a_file_fails(tmp_path, monkeypatch):
-    path = tmp_path / "x.mat"
-    path.write_bytes(b"")
-    reader = "brainweave.study.formats.matlab.read_variables"
-    monkeypatch.setattr(reader, lambda path: {"process": os.getpid()})
-    first, second = read_matlab(path), read_matlab(path)
-    assert first == second != {"process": os.getpid()}
-    monkeypatch.setattr(reader, lambda path: 1 / 0)
-    with pytest.raises(StudyError, match="division by zero"):
-        read_matlab(path)
-    monkeypatch.setattr(reader, lambda path: {"process": os.getpid()})
-    assert read_matlab(path) != first
 
 
 def test_structs_sparse_matrices_and_nested_cells_are_left_out(tmp_path):

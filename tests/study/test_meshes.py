@@ -112,7 +112,8 @@ def test_fslr_comes_from_templateflow(monkeypatch):
     api.get = lambda template, **chosen: asked.update(chosen) or "L.surf.gii"
     monkeypatch.setitem(sys.modules, "templateflow", ModuleType("templateflow"))
     monkeypatch.setitem(sys.modules, "templateflow.api", api)
-    assert meshes._file_of_fslr("L", "midthickness") == Path("L.surf.gii")
+    monkeypatch.setattr(meshes, "_as_mesh", lambda path: path)
+    assert meshes.named_mesh.__wrapped__("fsLR-32k", "L") == Path("L.surf.gii")
     assert asked["hemi"] == "L"
     assert asked["suffix"] == "midthickness"
 

@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import brainweave as bw
 from benchopt import BaseSolver
-from brainweave.aligners.adapters.packages import METHODS
+from brainweave.aligners.adapters import METHODS
 
 
 class Solver(BaseSolver):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
+Mask = NDArray[np.bool_]  # which samples, voxels or volumes
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 WIDEST = 4  # times as wide where samples are many
@@ -91,10 +92,9 @@ def backing_map(X: Any) -> Any:
 
 
 def as_sendable(X: Any) -> Any:
-    """Return X, or a copy of it if it is a memory map that can be written to.
+    """Return X; a copy of a memory map that can be written to.
 
-    A map goes to another process as the name of its file, which lacks what was changed
-    in the memory of this process.
+    A map goes to other processes as the name of its file, which may lack changes.
     """
     mapped = backing_map(X)
     return X if mapped is None or mapped.mode == "r" else np.array(X)

@@ -14,9 +14,20 @@ from brainweave._core.validation import format_list
 MAX_ROWS = 20  # of a table; of longer ones, the middle is left out
 
 
-def frame_html(title: Any, frame: Any, note: str = "") -> str:
-    """Show a data frame below a title."""
-    return _page(title, _table(frame), _note(note))
+def frame_html(title: Any, *parts: Any) -> str:
+    """Show data frames, facts (mappings) and notes below a title."""
+    import pandas as pd
+
+    how: Any = {"index": False, "border": 0, "max_rows": MAX_ROWS, "na_rep": "n/a"}
+    shown = []
+    for part in parts:
+        if isinstance(part, dict | pd.DataFrame):
+            table = pd.DataFrame([part]) if isinstance(part, dict) else part
+            shown.append(Markup(table.to_html(float_format="{:.3g}".format, **how)))
+        elif part:
+            shown.append(Markup("<p>{}</p>").format(part))
+    block = '<div style="max-width:60em;overflow-x:auto"><p><b>{}</b></p>{}</div>'
+    return str(Markup(block).format(title, Markup("").join(shown)))
 
 
 def study_html(study: Any) -> str:
@@ -33,22 +44,19 @@ def study_html(study: Any) -> str:
 def result_html(result: Any, interval: tuple[float, float] | None) -> str:
     """Show a result: mean, interval over subjects, chance, p, and the folds."""
     p = getattr(result, "p_value", None)
-    facts = {"mean": f"{result.mean:.3f}", "std": f"{result.std:.3f}"}
+    facts = {"mean": f"{result.mean:z.3f}", "std": f"{result.std:.3f}"}
     if interval is not None:
-        facts["95 % interval"] = f"{interval[0]:.3f} to {interval[1]:.3f}"
-    facts["chance"] = f"{result.chance:.3f}"
+        facts["95 % interval"] = f"{interval[0]:z.3f} to {interval[1]:z.3f}"
+    facts["chance"] = f"{result.chance:z.3f}"
     if p is not None:
         facts["p"] = f"{p:.3g} (at least {result.smallest_p:.3g})"
     frame = result.to_frame()
     score = getattr(result, "score", "accuracy")
     who = "subject" if "subject" in frame else "test_subjects"
     shown = [n for n in ("half", "fold", who, score, "n_test") if n in frame]
-    return _page(
-        f"{result.method} ({result.protocol}), {score}",
-        _facts(facts),
-        _note(f"Chance is {result.chance_is}; the interval is over subjects."),
-        _table(frame[shown]),
-    )
+    note = f"Chance is {result.chance_is}; the interval is over subjects."
+    title = f"{result.method} ({result.protocol}), {score}"
+    return frame_html(title, facts, note, frame[shown])
 
 
 def check_html(check: Any) -> str:
@@ -74,8 +82,8 @@ def aligner_html(aligner: Any, diagram: str) -> str:
     known = getattr(aligner, "best_estimator_", aligner)
     told = [vars(known).get("_check"), getattr(known, "place_", None)]
     best = getattr(aligner, "best_params_", None)
-    notes = [_note(str(one)) for one in (*told, best and f"Chosen: {best}") if one]
-    return diagram + _page(title, *notes)
+    notes = [str(one) for one in (*told, best and f"Chosen: {best}") if one]
+    return diagram + frame_html(title, *notes)
 
 
 def map_html(subject_map: Any) -> str:
@@ -85,27 +93,4 @@ def map_html(subject_map: Any) -> str:
     facts |= {"kernel": m.kernel, "space": m.space or "not known"}
     if m.n_undetermined:
         facts["undetermined features"] = m.n_undetermined
-    return _page("Map into the shared space", _facts(facts))
-
-
-def _page(title: Any, *parts: Any) -> str:
-    """Put what is below a title into one block."""
-    block = Markup(
-        '<div style="max-width:60em;overflow-x:auto"><p><b>{}</b></p>{}</div>'
-    )
-    return str(block.format(title, Markup("").join(parts)))
-
-
-def _table(frame: Any) -> Markup:
-    how = {"index": False, "border": 0, "max_rows": MAX_ROWS, "na_rep": "n/a"}
-    return Markup(frame.to_html(float_format="{:.3g}".format, **how))
-
-
-def _facts(facts: dict[str, Any]) -> Markup:
-    import pandas as pd
-
-    return _table(pd.DataFrame([facts]))
-
-
-def _note(text: str) -> Markup:
-    return Markup("<p>{}</p>").format(text) if text else Markup("")
+    return frame_html("Map into the shared space", facts)

@@ -5,7 +5,6 @@ whatever has its final name is complete. After an error nothing is left behind; 
 process leaves a file or folder whose name starts with ``.partial-``.
 """
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -31,7 +30,6 @@ def atomic_path(path: Path) -> Iterator[Path]:
         os.replace(work, path)
     finally:
         work.unlink(missing_ok=True)
-    _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,7 +59,6 @@ def atomic_folder(
             _replace_folder(work, path, set(replaces()))
         else:
             work.rename(path)
-        _sync_folder(path.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -78,11 +75,7 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
     # of a process that is killed from here on, the old folder is left beside
     old = path.with_name(f"{path.name[-100:]}.replaced-{uuid.uuid4().hex[:12]}")
     path.rename(old)
-    try:
-        work.rename(path)
-    except OSError:
-        old.rename(path)
-        raise
+    work.rename(path)
     for name in others:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (old / name).rename(path / name)
@@ -124,16 +117,6 @@ def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
 def _temporary_path(path: Path) -> Path:
     # a name may have 255 bytes; libraries know the format by its end
     return path.with_name(f".partial-{uuid.uuid4().hex[:12]}-{path.name[-100:]}")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force a rename to disk; not every system can."""
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def unreadable(path: Path, error: OSError) -> StudyError:

@@ -41,7 +41,23 @@ def is_missing(value: Any) -> bool:
 
 def as_label_list(values: Any, name: str) -> list[Any]:
     """Return labels as a list of Python objects, with ``None`` where one is missing."""
-    listed = _to_list(values, name)
+    if isinstance(values, str | bytes):
+        raise TypeError(
+            f"{name} must be a list with one label per sample, got {values!r}."
+        )
+    # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
+    if not isinstance(values, list | tuple | range):
+        masked = isinstance(values, np.ma.MaskedArray)
+        array = values if masked else to_numpy(values)
+        if array.ndim != 1:
+            raise InputError(
+                f"{name} must be a list with one label per sample; got shape "
+                f"{array.shape}."
+            )
+        if array.dtype.kind == "M":
+            array = array.astype("datetime64[us]").astype(object)
+        values = array.tolist()  # masked entries become None
+    listed = [_to_python(v) for v in values]
     for value in listed:
         if not isinstance(value, Hashable):
             raise InputError(
@@ -164,25 +180,6 @@ def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
         f"ties one group to another ({listed}). Give the same category the same label "
         "for all subjects (case, blanks and type count), or align the groups apart."
     )
-
-
-def _to_list(values: Any, name: str) -> list[Any]:
-    if isinstance(values, str | bytes):
-        raise TypeError(
-            f"{name} must be a list with one label per sample, got {values!r}."
-        )
-    if isinstance(values, list | tuple | range):
-        # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
-        return [_to_python(v) for v in values]
-    masked = isinstance(values, np.ma.MaskedArray)
-    array = values if masked else to_numpy(values)
-    if array.ndim != 1:
-        raise InputError(
-            f"{name} must be a list with one label per sample; got shape {array.shape}."
-        )
-    if array.dtype.kind == "M":
-        array = array.astype("datetime64[us]").astype(object)
-    return [_to_python(v) for v in array.tolist()]  # masked entries become None
 
 
 def _to_python(value: Any) -> Any:

@@ -209,16 +209,12 @@ class NamedSamples:
 
 def as_samples(X: Any) -> Any:
     """Return a DataFrame or a list of rows as an array; anything else as it is."""
-    if _is_table(X):
+    if hasattr(X, "iloc") and hasattr(X, "columns"):  # a DataFrame
         return X.to_numpy()
     if isinstance(X, (list, tuple)):
         with suppress(TypeError, ValueError):  # what is ragged is refused later
             return np.asarray(X, dtype=np.float64)
     return X
-
-
-def _is_table(X: Any) -> bool:
-    return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
@@ -275,8 +271,8 @@ def labels_per_subject(
                 "Give X as a dict or a Study, and labels for every subject."
             )
         y = [given[id] for id in ids]
-    whole = _is_table(y) or hasattr(y, "subjects") or not hasattr(y, "__iter__")
-    if whole or isinstance(y, (str, bytes)):
+    whole = hasattr(y, "columns") or hasattr(y, "subjects")
+    if whole or not hasattr(y, "__iter__") or isinstance(y, (str, bytes)):
         got = f"the text {y!r}" if isinstance(y, str) else f"a {type(y).__name__}"
         raise TypeError(f"y of {owner} must hold labels, got {got}.")
     entries = list(y)
@@ -339,3 +335,77 @@ def one_per_subject(name: str, value: Any, n_subjects: int, *, owner: str) -> li
             "Give one value for all, or one per subject."
         )
     return list(value)
+
+
+# -- subjects by number or name --------------------------------------------------------
+
+
+def refuse_ambiguous_number(position: int, ids: Sequence[str], *, owner: str) -> None:
+    """Refuse a number that is one subject's position and the id of another."""
+    other = list(ids).index(str(position)) if str(position) in ids else None
+    if other is None or (here := position % len(ids)) == other:
+        return
+    there = f" and {ids[here]!r} at position {position}" if position < len(ids) else ""
+    raise InputError(
+        f"{position} could mean two subjects. {owner} has '{position}' at position "
+        f"{other}{there}. Write the id of the one you mean, as a string."
+    )
+
+
+def find_subjects(
+    subjects: Any, ids: Sequence[str] | None, n_subjects: int, *, owner: str
+) -> list[int]:
+    """Return the positions of subjects that are given by id (str) or position (int).
+
+    `ids` are those of the fitted subjects in order, if they are known.
+    """
+    positions = []
+    for key in check_list_option("subjects", subjects, owner=owner):
+        if isinstance(key, bool) or not isinstance(key, str | Integral):
+            raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
+        if not isinstance(key, str):
+            refuse_ambiguous_number(int(key), ids or (), owner=f"This {owner}")
+        choices: Any = (ids or ()) if isinstance(key, str) else range(n_subjects)
+        if key not in choices:
+            known = "arrays, which have no ids" if ids is None else format_ids(ids)
+            raise InputError(
+                f"Unknown subject {key!r}: this {owner} was fitted on subjects 0 to "
+                f"{n_subjects - 1} ({known}). A new one joins by fit_new_subject."
+            )
+        positions.append(choices.index(key))
+    return positions
+
+
+def match_subjects(
+    entries: Sequence[Any],
+    subjects: Any,
+    ids: Sequence[str] | None,
+    n_subjects: int,
+    *,
+    owner: str,
+) -> list[int]:
+    """Return the position of the fitted subject that each entry belongs to.
+
+    Entries with an id are matched by it if the aligner knows the ids of its subjects,
+    whatever their order and number; arrays go by `subjects`, or by position.
+    """
+    entry_ids = None if ids is None else ids_of(entries, owner=owner)
+    if subjects is None and entry_ids is not None:
+        return find_subjects(entry_ids, ids, n_subjects, owner=owner)
+    positions = list(range(n_subjects))
+    if subjects is not None:
+        positions = find_subjects(subjects, ids, n_subjects, owner=owner)
+    if len(entries) != len(positions):
+        raise InputError(
+            f"{len(entries)} arrays for {len(positions)} subjects. Name the subjects "
+            f"they belong to: transform(X, subjects=[...]), out of {n_subjects}."
+        )
+    if entry_ids is None or ids is None:
+        return positions
+    for k, (id, i) in enumerate(zip(entry_ids, positions, strict=True)):
+        if id in ids and id != ids[i]:
+            raise InputError(
+                f"X[{k}] is subject {id!r}, but subjects= says that it is {ids[i]!r}. "
+                "Leave out subjects=: a Study is matched by its ids."
+            )
+    return positions

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
-from joblib.parallel import get_active_backend
+from joblib.parallel import LokyBackend, get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -40,6 +40,7 @@ from brainweave._core.validation import check_n_jobs
 Result = TypeVar("Result")
 CaughtWarning = tuple[type[Warning], str]
 
+WORTH_PROCESSES = 20.0  # seconds of work from which on processes are started
 WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any worker
 _LOOK = 1.0  # seconds between looks at a cluster that works
 _AHEAD = 4  # tasks per core that wait at the scheduler, so that none has to wait
@@ -80,11 +81,9 @@ def map_subjects(
     workers = n_workers(len(items), n_jobs)
     on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
     cluster = cluster_workers() if on_cluster else None
-    if workers <= 1 and cluster is None:
-        return [function(*item) for item in items]
     if cluster is None:  # plain threads start faster
-        with subject_threads(workers, workers, share_cores=True) as over_subjects:
-            return over_subjects(function, *zip(*items, strict=True))
+        with subject_threads(len(items), n_jobs, share_cores=True) as over_subjects:
+            return over_subjects(lambda item: function(*item), items)
     with blas_threads(max(1, cpu_count() // workers)):
         answers = list(_answers(function, items, max(workers, cluster)))
     return [_result_of(answer) for answer in answers]  # or the first subject's error
@@ -123,27 +122,52 @@ def subject_threads(
 
 
 def on_workers(
-    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+    function: Callable[..., Result],
+    calls: Iterable[tuple[Any, ...]],
+    n_jobs: Any,
+    *,
+    n_small: int = 0,
 ) -> Generator[Result]:
-    """Call a function by the configured joblib backend; yield results in order."""
-    yield from map(_result_of, _answers(function, calls, n_jobs))
+    """Call a function by the configured joblib backend; yield results in order.
+
+    Threads do small calls, which are mostly Python, one after the other. So processes
+    are started where `n_small` calls take long, unless a backend is configured.
+    """
+    calls, each = iter(calls), 0.0
+    if n_small > 2 and n_jobs != 1 and isinstance(get_active_backend()[0], LokyBackend):
+        seconds = []
+        for _ in range(2):  # the first may import something
+            start = time.perf_counter()
+            result = function(*next(calls))
+            seconds.append(time.perf_counter() - start)
+            yield result
+        each = min(seconds)
+    processes = each * n_small > WORTH_PROCESSES
+    answers = _answers(function, calls, n_jobs, processes=processes)
+    yield from map(_result_of, answers)
 
 
 def _answers(
-    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+    function: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    n_jobs: Any,
+    *,
+    processes: bool = False,
 ) -> Generator[Any]:
     """Yield the result and the error of each call."""
     backend = get_active_backend(prefer="threads")[0]
     if getattr(backend, "client", None) is not None:
         yield from _on_dask(backend.client, function, calls)
         return
-    if not getattr(backend, "supports_sharedmem", False):
+    if processes or not getattr(backend, "supports_sharedmem", False):
         # joblib passes mapped files on by name, which may lack what this process holds
         calls = (tuple(map(as_sendable, call)) for call in calls)
+    how: Any = {"prefer": "threads", "return_as": "generator"}
+    if processes:
+        how |= {"backend": "loky", "max_nbytes": None}
     try:
-        yield from Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-            delayed(_call)(function, call) for call in calls
-        )
+        pool = Parallel(n_jobs=n_jobs, **how)
+        yield from pool(delayed(_call)(function, call) for call in calls)
     except BrokenExecutor:
         raise StudyError(
             "A process that read subjects died; often the memory was full. Use "
@@ -239,11 +263,7 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
 
 
 class WarningCollector:
-    """Collects the warnings of each thread by itself.
-
-    ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
-    use it side by side. :meth:`installed` uses it once, around all threads.
-    """
+    """Collects the warnings of each thread; ``catch_warnings`` is for all threads."""
 
     def __init__(self) -> None:
         self._thread = local()
@@ -328,9 +348,8 @@ def dask_client(
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
-        raise _dask_error(
-            "Dask is not installed: pip install 'brainweave[cluster]'."
-        ) from None
+        message = "Dask is not installed: pip install 'brainweave[cluster]'."
+        raise InputError(message, parameter="dask") from None
     cluster: Any = nullcontext()
     where: dict[str, Any] = {"address": scheduler}
     if local := re.fullmatch(r"local(?::([1-9]\d*))?", scheduler):
@@ -349,10 +368,11 @@ def dask_client(
         try:
             client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
         except Exception as error:  # a file may hold anything
-            raise _dask_error(
+            raise InputError(
                 f"No Dask scheduler answers at {scheduler!r} within "
                 f"{SCHEDULER_TIMEOUT} s ({type(error).__name__}). Give the address or "
-                "the scheduler file of one that `dask scheduler` started, or local:N."
+                "the scheduler file of one that `dask scheduler` started, or local:N.",
+                parameter="dask",
             ) from None
         try:
             if note is not None and not client.scheduler_info()["workers"]:
@@ -365,5 +385,45 @@ def dask_client(
                 client.close(timeout=SCHEDULER_TIMEOUT)
 
 
-def _dask_error(message: str) -> InputError:
-    return InputError(message, parameter="dask")
+# -- progress --------------------------------------------------------------------------
+
+
+#: Called with the number of steps done, their total number and the last step.
+Progress = Callable[[int, int, str], None]
+
+
+@contextmanager
+def shown_progress(
+    progress: Progress | bool | None, total: int, what: str
+) -> Iterator[Callable[..., None]]:
+    """Yield a function to call after each step, as ``tick()`` or ``tick("sub-01")``.
+
+    `progress` is a function of the number of steps done, their total number and the
+    name of the last step (`what`, if it has none), or True for a bar on standard error.
+    """
+    if progress is None or progress is False:
+        yield lambda text=what: None
+        return
+    if progress is True:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        # a notebook gets the text of a terminal: rich's own bar there needs ipywidgets
+        console = Console(stderr=True, force_jupyter=False)
+        with Bar(console=console, transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda text=what: bar.update(task, advance=1, description=text)
+        return
+    if not callable(progress):
+        raise TypeError(
+            f"progress must be True, False or a function of (done, total, what); got "
+            f"{progress!r}."
+        )
+    done = 0
+
+    def tick(text: str = what) -> None:
+        nonlocal done
+        done += 1
+        progress(done, total, text)
+
+    yield tick

@@ -16,14 +16,15 @@ from brainweave._core.exceptions import InputError, KernelWarning, warn_user
 from brainweave._core.html import aligner_html
 from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
-from brainweave._core.subjects import find_subjects, match_subjects
 from brainweave._core.validation import (
     ask_if_turned,
     check_fraction,
     check_list_of_subjects,
     check_numbers,
+    find_subjects,
     ids_of,
     labels_per_subject,
+    match_subjects,
     one_per_subject,
 )
 from brainweave._core.workers import map_subjects
@@ -139,8 +140,16 @@ class BaseAligner(BaseEstimator, Stored):
         subjects = check_list_of_subjects(X, owner=self._owner)
         y = self._find_y(subjects, y)
         self._check_subjects(subjects, y)
-        self.ids_ = ids_of(subjects, owner=self._owner)
-        self._check_labels(y)
+        self.ids_ = ids = ids_of(subjects, owner=self._owner)
+        joined_by = self._joined_by(y)
+        if y is not None and "labels" in joined_by:
+            names = [f"X[{i}]" for i in range(len(y))]
+            check_labels_overlap(
+                self._labels_from(y),
+                names if ids is None else list(map(repr, ids)),
+                refuse=joined_by == {"labels"},
+                warn=self._warns_of_input,
+            )
         self._fit(subjects, y)
         return self
 
@@ -157,19 +166,6 @@ class BaseAligner(BaseEstimator, Stored):
     def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         """Take y as given, or from subjects that know their labels."""
         return labels_per_subject(subjects, y, self._y_of, owner=self._owner)
-
-    def _check_labels(self, y: list[Any] | None) -> None:
-        """Refuse labels that do not meet, or warn of them, if they join samples."""
-        joined_by = self._joined_by(y)
-        if y is None or "labels" not in joined_by:
-            return
-        names = [f"X[{i}]" for i in range(len(y))]
-        check_labels_overlap(
-            self._labels_from(y),
-            names if self.ids_ is None else [repr(id) for id in self.ids_],
-            refuse=joined_by == {"labels"},
-            warn=self._warns_of_input,
-        )
 
     def _read_bases(
         self, subjects: list[Any], y: list[Any] | None = None
@@ -220,20 +216,17 @@ class BaseAligner(BaseEstimator, Stored):
         for name, default in defaults.items():
             value = getattr(self, name, default)
             value = 1.0 if name == "energy" and value is None else value
-            if n_subjects is not None:
-                lists.append(one_per_subject(name, value, n_subjects, owner=owner))
-            elif not isinstance(value, list | tuple):
-                lists.append([value])
-            elif all(own == value[0] for own in value[1:]):
-                lists.append([value[0]])
-            elif isinstance(new, SubjectBasis):
-                return [(new.kernel, new.energy)]
-            else:
-                raise InputError(
-                    f"The subjects of this {owner} differ in {name}: {list(value)}. "
-                    "Give the new subject as a SubjectBasis with its own kernel and "
-                    "energy."
-                )
+            if n_subjects is None and isinstance(value, list | tuple):
+                if any(own != value[0] for own in value):
+                    if isinstance(new, SubjectBasis):
+                        return [(new.kernel, new.energy)]
+                    raise InputError(
+                        f"The subjects of this {owner} differ in {name}: {[*value]}. "
+                        "Give the new subject as a SubjectBasis with its own kernel "
+                        "and energy."
+                    )
+                value = value[0]
+            lists.append(one_per_subject(name, value, n_subjects or 1, owner=owner))
         return [
             (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
             for k, hp, e in zip(*lists, strict=True)
@@ -290,10 +283,7 @@ class BaseAligner(BaseEstimator, Stored):
         return self._make_map(basis, self._solve_new(basis, y))
 
     def _for_rows(self, rows: NDArray[np.intp], y: Any) -> tuple["BaseAligner", Any]:
-        """Return a model and y for a newcomer who has some of the aligning rows only.
-
-        `y` is what is known of all rows, or None.
-        """
+        """Return a model and y, given that of all rows, for who has some rows only."""
         return self, None if y is None else y[rows]
 
     def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:

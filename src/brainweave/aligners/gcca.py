@@ -107,22 +107,19 @@ class GCCA(TimeLocked):
         if np.isscalar(self.shrinkage) and self.shrinkage == 0:
             self.shrinkage_, self.shrinkage_by_ = 0.0, "given"
         else:
-            self.shrinkage_, self.shrinkage_by_ = choose_strength(
-                self.shrinkage,
-                bases,
-                time_graph(y or [range(n)] * m),
-                n_jobs=self.n_jobs,
-                owner=self._owner,
-            )
+            graph = time_graph(y or [range(n)] * m)
+            options: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
+            found = choose_strength(self.shrinkage, bases, graph, **options)
+            self.shrinkage_, self.shrinkage_by_ = found
         total = np.zeros((n, n))
         for basis in bases:
             ridged = _ridged(basis, self.shrinkage_)
             half = basis.vectors * np.sqrt(basis.values / ridged)
             total += half @ half.T
         with blas_threads(1):
-            found, G = scipy.linalg.eigh(total / m, subset_by_index=[n - k - 1, n - 1])
-        warn_of_tie(found[::-1], k)
-        self.eigenvalues_, G = found[:0:-1], G[:, :0:-1]
+            values, G = scipy.linalg.eigh(total / m, subset_by_index=[n - k - 1, n - 1])
+        warn_of_tie(values[::-1], k)
+        self.eigenvalues_, G = values[:0:-1], G[:, :0:-1]
         self.shared_response_ = G * flip_signs(G) * np.sqrt(n)
         return [self._regress(basis) for basis in bases]
 

@@ -233,9 +233,9 @@ class RegularizedHyperalignment(Hyperalignment):
             self.alpha_ = ridge / (1 + ridge)
         else:
             hint = "It goes from 0 (CCA) to 1 (hyperalignment), or is 'auto'."
-            owner, self.alpha_by_ = self._owner, "given"
-            alpha = check_number("alpha", self.alpha, "[0, 1]", owner=owner, hint=hint)
-            self.alpha_ = float(alpha)
+            known: Any = {"owner": self._owner, "hint": hint}
+            self.alpha_ = check_number("alpha", self.alpha, "[0, 1]", **known)
+            self.alpha_by_ = "given"
         return super()._solve(bases, y)
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:

@@ -34,12 +34,6 @@ class PlacePart(NamedTuple):
     weights: Matrix  # (n_places, K)
     in_voxels: bool = True  # else places are no function of the map's voxels
 
-    def of_voxels(self) -> Matrix:
-        """Return the weights of the voxels."""
-        if self.matrix is None:
-            return self.weights
-        return np.asarray(self.matrix @ self.weights)
-
 
 class SubjectMap(Stored):
     """Map of one subject between its voxels and the shared space.
@@ -375,11 +369,9 @@ class BasisMap(SubjectMap):
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
-        if self.mixing is not None:
-            features = self._mixed_features()
-        else:
-            features = self.basis.coordinates @ self.coef
-        return np.asarray(features, dtype=self.basis.dtype)
+        basis, mixed = self.basis, self.mixing is not None
+        features = self._mixed_features() if mixed else basis.coordinates @ self.coef
+        return np.asarray(features, dtype=basis.dtype)
 
     def _mixed_features(self) -> Matrix:
         features = self.basis.gram_times(self.mixing)
@@ -390,10 +382,11 @@ class BasisMap(SubjectMap):
     @cached_property
     def weights(self) -> NDArray[Any]:
         """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
-        weights = self.basis.combine(self._weight_mixing())
-        if self.place is not None and self.place.in_voxels:
-            weights = weights + self.place.of_voxels().astype(weights.dtype)
-        return weights
+        weights, place = self.basis.combine(self._weight_mixing()), self.place
+        if place is None or not place.in_voxels:
+            return weights
+        own = place.weights if place.matrix is None else place.matrix @ place.weights
+        return weights + np.asarray(own).astype(weights.dtype)
 
     @cached_property
     def patterns(self) -> NDArray[Any]:

@@ -22,10 +22,7 @@ class VoxelMap(SubjectMap):
     def __init__(self, **common: Any) -> None:
         super().__init__(isometric=True, **common)
 
-    @property
-    def n_components(self) -> int:
-        """Number of features: the voxels."""
-        return int(self.mean.size)
+    n_components = SubjectMap.n_voxels  # every feature is a voxel
 
     @property
     def weights(self) -> NDArray[Any]:

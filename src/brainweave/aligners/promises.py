@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
-from brainweave._core.validation import check_number, check_option
+from brainweave._core.validation import check_number
 from brainweave._core.workers import subject_threads
 from brainweave.aligners.gdm.strength import MOST_SUBJECTS, evenly_spaced, search_grid
 from brainweave.aligners.timelocked import (
@@ -150,11 +151,14 @@ class ProMises(Iterative, InPlaces):
         return [R @ turn[:, :k] for R in rotations]
 
     def _find_concentration(self, bases: list[SubjectBasis]) -> float:
-        name, k, owner = "concentration", self.concentration, self._owner
+        k, n = self.concentration, bases[0].n_samples
         if not isinstance(k, str):
-            return check_number(name, k, "[0, inf)", owner=owner)
-        check_option(name, k, ("auto",), owner=owner)
-        n = bases[0].n_samples
+            return check_number("concentration", k, "[0, inf)", owner=self._owner)
+        if k != "auto":
+            raise InputError(
+                f"concentration of {self._owner} must be a number >= 0 or 'auto'; got "
+                f"{k!r}."
+            )
         if n < 4:
             return 1.0
         runs = bases[0].runs
@@ -163,23 +167,31 @@ class ProMises(Iterative, InPlaces):
         if not 1 < first.sum() < n - 1:  # of runs
             first = np.arange(n) < n // 2
         few = [bases[i] for i in evenly_spaced(len(bases), MOST_SUBJECTS)]
-        folds = [_split(few, rows) for rows in (first, ~first)]
+        folds: list[Any] = []  # bases of some samples, and coordinates of the others
+        for rows in (first, ~first):
+            parts, others = [], []
+            for b in few:
+                samples = b.in_places(None)
+                part = SubjectBasis(samples[rows], energy=b.energy, standardize=False)
+                part.space = b.space
+                Z = part.project(samples[~rows])
+                parts.append(part)
+                others.append(Z - Z.mean(axis=0))
+            folds.append((parts, others))
+
+        def agreement(k: float, bases: list[Any], others: list[Matrix]) -> float:
+            # how the features of other samples correlate between subjects
+            model = ProMises(concentration=k, max_iter=TURNS, tol=0, n_jobs=self.n_jobs)
+            maps = zip(others, model._solve(bases, None), strict=True)
+            found = np.array([(Z @ R[:, : self.n_components]).ravel() for Z, R in maps])
+            total = found.sum(axis=0)
+            return float(np.mean([np.corrcoef(f, total - f)[0, 1] for f in found]))
 
         def agreements(places: list[int]) -> list[float]:
-            return [
-                float(np.mean([self._agreement(GRID[i], *fold) for fold in folds]))
-                for i in places
-            ]
+            found = [[agreement(GRID[i], *fold) for fold in folds] for i in places]
+            return [float(np.mean(own)) for own in found]
 
         return GRID[search_grid(agreements, len(GRID))]
-
-    def _agreement(self, k: float, bases: list[Any], others: list[Matrix]) -> float:
-        """Return how the features of other samples correlate between subjects."""
-        model = ProMises(concentration=k, max_iter=TURNS, tol=0, n_jobs=self.n_jobs)
-        maps = zip(others, model._solve(bases, None), strict=True)
-        found = np.array([(Z @ R[:, : self.n_components]).ravel() for Z, R in maps])
-        total = found.sum(axis=0)
-        return float(np.mean([np.corrcoef(own, total - own)[0, 1] for own in found]))
 
     def _weight(self, basis: SubjectBasis) -> float:
         return self.concentration_ * basis.power / basis.n_samples
@@ -200,16 +212,3 @@ class ProMises(Iterative, InPlaces):
 def _most_probable(coordinates: Matrix, prior: Matrix, target: Matrix) -> Matrix:
     """Return the rotation onto a target that is most probable under the prior."""
     return polar(coordinates.T @ target + prior)
-
-
-def _split(bases: list[SubjectBasis], rows: Any) -> tuple[list[Any], list[Matrix]]:
-    """Return bases of some samples, and the coordinates of the others in these."""
-    parts, others = [], []
-    for basis in bases:
-        samples = basis.in_places(None)
-        part = SubjectBasis(samples[rows], energy=basis.energy, standardize=False)
-        part.space = basis.space
-        Z = part.project(samples[~rows])
-        parts.append(part)
-        others.append(Z - Z.mean(axis=0))
-    return parts, others

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.validation import check_int, check_option
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_int
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.gdm.strength import (
     MOST_SUBJECTS,
@@ -99,7 +100,16 @@ class RidgeAlignment(InPlaces):
     _stored: ClassVar[dict[str, Any]] = {"shrinkage_": float}
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        n, reference = len(bases), self._reference(len(bases))
+        n, target, owner = len(bases), self.target, self._owner
+        reference = None  # the subject that all others predict, if it is no mean
+        if not isinstance(target, str):
+            known: Any = {"minimum": 0, "maximum": n - 1, "owner": owner}
+            reference = check_int("target", target, **known)
+        elif target not in ("leave-one-out", "mean"):
+            raise InputError(
+                f"target of {owner} must be 'leave-one-out', 'mean' or the position of "
+                f"a subject; got {target!r}."
+            )
         if reference is None:
             samples = self._in_places(bases)
             total = np.sum(samples, axis=0)
@@ -114,8 +124,19 @@ class RidgeAlignment(InPlaces):
         axes = axes[:k].T * flip_signs(U[:, :k])
         self.shared_response_ = template @ axes
         honest = [own @ axes for own in others]
-        self.shrinkage_ = self._strength(bases, honest, reference)
-        targets = [self.shared_response_] * n if self.target == "mean" else honest
+        if not isinstance(self.shrinkage, str):
+            self.shrinkage_ = check_rho(self.shrinkage, owner)
+        elif self.shrinkage == "auto":
+            asked = [i for i in range(n) if i != reference][:MOST_SUBJECTS]
+            parts = [(np.arange(len(template)), honest[i]) for i in asked]
+            few = [bases[i] for i in asked]
+            self.shrinkage_ = choose_by_features(few, parts, self.n_jobs)[0]
+        else:
+            raise InputError(
+                f"shrinkage of {owner} must be a number > 0 or 'auto'; got "
+                f"{self.shrinkage!r}."
+            )
+        targets = [self.shared_response_] * n if target == "mean" else honest
         mixings = map_subjects(
             self._regress, bases, targets, n_jobs=self.n_jobs, threads_only=True
         )
@@ -123,26 +144,6 @@ class RidgeAlignment(InPlaces):
             power = (self.shared_response_**2).sum(axis=0)
             mixings[reference] = self.shared_response_ / power
         return mixings
-
-    def _reference(self, n: int) -> int | None:
-        """Return the subject that all others predict; None if that is a mean."""
-        owner = self._owner
-        if isinstance(self.target, str):
-            check_option("target", self.target, ("leave-one-out", "mean"), owner=owner)
-            return None
-        return check_int("target", self.target, minimum=0, maximum=n - 1, owner=owner)
-
-    def _strength(
-        self, bases: list[SubjectBasis], targets: list[Matrix], reference: int | None
-    ) -> float:
-        """Return the ridge in units of mean eigenvalues, chosen if that is asked."""
-        if not isinstance(self.shrinkage, str):
-            return check_rho(self.shrinkage, self._owner)
-        check_option("shrinkage", self.shrinkage, ("auto",), owner=self._owner)
-        asked = [i for i in range(len(bases)) if i != reference][:MOST_SUBJECTS]
-        rows = np.arange(bases[0].n_samples)
-        parts = [(rows, targets[i]) for i in asked]
-        return choose_by_features([bases[i] for i in asked], parts, self.n_jobs)[0]
 
     def _regress(self, basis: SubjectBasis, target: Matrix) -> Matrix:
         return smoother_of(basis, self.shrinkage_).regress(target)[0]

@@ -86,12 +86,8 @@ class Iterations:
 
     def __init__(self, start: float, *, max_iter: int, tol: float) -> None:
         self.history, self.max_iter, self.tol = [start], max_iter, tol
-        self.converged = False
-
-    @property
-    def n_iter(self) -> int:
-        """Number of iterations done."""
-        return len(self.history) - 1
+        self.change = self.gained = np.inf  # by the last iteration, and by all
+        self.n_iter, self.converged = 0, False
 
     def go_on(self) -> bool:
         """Whether another iteration is wanted."""
@@ -99,31 +95,22 @@ class Iterations:
 
     def add(self, value: float) -> None:
         """Record the objective after one more iteration."""
+        self.n_iter += 1
+        self.change = abs(value - self.history[-1])
+        self.gained = abs(value - self.history[0])
         self.history.append(value)
-        change, gained = self.last_change()
-        limit = max(self.tol * gained, ROUNDING * abs(value))
-        self.converged = self.tol > 0 and change <= limit
-
-    def last_change(self) -> tuple[float, float]:
-        """Return by how much the last iteration changed the objective, and all did."""
-        start, before, now = self.history[0], self.history[-2], self.history[-1]
-        return abs(now - before), abs(now - start)
+        limit = max(self.tol * self.gained, ROUNDING * abs(value))
+        self.converged = self.tol > 0 and self.change <= limit
 
 
 @dataclass(eq=False, repr=False)
 class TimeLocked(BaseAligner):
-    """Base of the aligners whose subjects share their rows.
-
-    A subclass sets ``shared_response_``, one row per aligning sample, when it solves.
-    """
+    """Base of the aligners whose subjects share their rows."""
 
     n_components: int = 10
 
-    shared_response_: Matrix = field(init=False)
-    _stored: ClassVar[dict[str, Any]] = {
-        "shared_response_": "n K",
-        "mixing_?": ["n K"],
-    }
+    shared_response_: Matrix = field(init=False)  # a row per aligning sample
+    _stored: ClassVar[dict[str, Any]] = {"shared_response_": "n K", "mixing_?": ["n K"]}
 
     def _joined_by(self, y: Any = None) -> set[str]:
         return {"rows"}
@@ -202,12 +189,11 @@ class Iterative(TimeLocked):
         self.n_iter_ = iterations.n_iter
         self.converged_ = iterations.converged
         if not iterations.converged and iterations.tol > 0:
-            change, gained = iterations.last_change()
+            share = iterations.change / (iterations.gained or 1.0)
             warn_user(
                 f"{self._owner} did not converge in {iterations.n_iter} iterations: "
-                f"the last one changed the objective by {change / (gained or 1.0):.1e} "
-                f"of all that was gained, more than tol={iterations.tol:g}. Increase "
-                "max_iter or tol.",
+                f"the last one changed the objective by {share:.1e} of all that was "
+                f"gained, more than tol={iterations.tol:g}. Increase max_iter or tol.",
                 ConvergenceWarning,
             )
 

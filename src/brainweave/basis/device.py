@@ -68,11 +68,7 @@ class Device:
         return dense
 
     def chunks(self, X: Any) -> Iterator[tuple[slice, Any]]:
-        """Yield blocks of whole columns of X on the device.
-
-        The next block is copied there, by a stream of its own and through one of two
-        buffers of pinned memory, while the caller works on this one.
-        """
+        """Yield blocks of whole columns of X on the device."""
         n, v = X.shape
         room = DEVICE_CHUNK_BYTES
         if self.on_gpu:  # a chunk exists about ten times, for several subjects
@@ -92,6 +88,8 @@ class Device:
             release_pages(X)
 
     def _streamed(self, X: Any, cuts: list[slice]) -> Iterator[tuple[slice, Any]]:
+        # the next block is copied there, by a stream of its own and through one of two
+        # buffers of pinned memory, while the caller works on this one
         cuda = self.torch.cuda
         copying, working = cuda.Stream(self.device), cuda.current_stream(self.device)
         buffers: list[Any] = [None, None]

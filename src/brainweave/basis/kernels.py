@@ -45,11 +45,8 @@ class Kernel:
         return self.function is None and self.name != "precomputed"
 
     def up_to_constant(self, products: Matrix, sq_a: Matrix, sq_b: Matrix) -> Matrix:
-        """Return the kernel of inner products and squared norms, less a constant.
-
-        The constant (1 of the Gaussian kernel, hp^2 of the quadratic one) would drown
-        the samples in rounding. Centring takes it away in any case.
-        """
+        """Return the kernel of inner products and squared norms, less a constant."""
+        # which would drown the samples in rounding; centring takes it away in any case
         hp = self.hp or 0.0
         if self.name == "gaussian":
             distances = sq_a[:, None] + sq_b[None, :] - 2 * products

@@ -43,11 +43,8 @@ def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
 def smallest_of_operator(
     multiply: Operator, size: int, k: int, *, inverse: Inverse | None = None
 ) -> Eigenpairs:
-    """Return the k smallest eigenpairs of a symmetric operator.
-
-    A block iteration finds them. If a second one, from another fixed start, finds a
-    smaller eigenvalue, or one of them does not converge, the matrix is formed.
-    """
+    """Return the k smallest eigenpairs of a symmetric operator."""
+    # what a second iteration, from another start, does not confirm is left to LAPACK
     if size > max(DENSE_LIMIT // 4, 4 * k):
         found = block_iteration(multiply, size, k, inverse=inverse)
         if found is not None and _nothing_below(multiply, *found, inverse):
@@ -207,12 +204,10 @@ def smallest_of_diagonal_minus_low_rank(
 
 
 def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
-    """Factor a symmetric matrix as ``F @ diag(signs) @ F.T`` with the thinnest F.
-
-    The factor of a diagonal matrix, such as that of a time graph, is sparse.
-    """
+    """Factor a symmetric matrix as ``F @ diag(signs) @ F.T`` with the thinnest F."""
     diagonal = np.diag(affinity)
     if np.count_nonzero(affinity) == np.count_nonzero(diagonal):
+        # a diagonal matrix, such as that of a time graph: the factor is sparse
         values, vectors = diagonal, scipy.sparse.eye_array(len(affinity), format="csc")
     else:
         values, vectors = np.linalg.eigh(affinity)

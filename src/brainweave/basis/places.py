@@ -35,12 +35,8 @@ class Places:
     frame: Any = None  #: the space in which they lie, if it is known
 
     def of_new(self, subject: Any, place: Any = "auto") -> Any:
-        """Return the matrix of a subject that joins; refuse one in another space.
-
-        ``place`` is the parameter of the model.
-        """
+        """Return the matrix of a subject that joins; ``place`` is that of the model."""
         n = _n_columns(subject)
-        place_of = {name: j for j, name in enumerate(self.names or ())}
         if not (isinstance(place, str) and place == "auto"):
             if is_per_subject(place):
                 raise InputError(
@@ -49,7 +45,7 @@ class Places:
                 )
             space = getattr(subject, "space", None)
             labels, matrices = _read_given(place, [space], [n], "the model")
-            return _means(labels[0], place_of) if labels else matrices[0]
+            return _means(labels[0], self.names or ()) if labels else matrices[0]
         if self.names is None:
             if n != self.n_places:
                 raise InputError(
@@ -57,34 +53,31 @@ class Places:
                     "of the model are its columns. Use the same parcels or mask."
                 )
             return None
-        found = _labels_of(subject)
+        found = _labels_in(getattr(subject, "space", None))
         if found is None or str(found[0]) != str(self.frame):
             raise InputError(
                 f"The places of the model are {self.what}; the new subject is not in "
                 "that space. Load it from images in the space of the others."
             )
-        return _means(found[1], place_of)
+        return _means(found[1], self.names)
 
 
 def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | str:
     """Find the places of subjects, or say in words why there are none.
 
-    `place` is "auto" (what the subjects' brain spaces know, or equal columns, at most
-    2,048), a label per voxel (0, None or NaN for none), voxels x places, a list of such
-    per subject, or an atlas image for subjects that know their volume. Subjects may be
-    arrays or bases, too; `owner` is the class whose parameter it is.
+    `place` is what :class:`GDM` takes, "auto" allowing at most 2,048 equal columns, as
+    a parameter of the class `owner`. Subjects may be arrays or bases, too.
     """
     columns = [_n_columns(s) for s in subjects]
     if not (isinstance(place, str) and place == "auto"):
         spaces = [getattr(s, "space", None) for s in subjects]
         return _given_places(*_read_given(place, spaces, columns, owner))
-    found = [_labels_of(s) for s in subjects]
+    found = [_labels_in(getattr(s, "space", None)) for s in subjects]
     known = [own for own in found if own is not None]
     if len(known) == len(found) and len({own[0] for own in known}) == 1:
         frame, what = known[0][0], known[0][2]
         names = sorted({name for own in known for name in own[1] if name is not None})
-        place_of = {name: j for j, name in enumerate(names)}
-        matrices = [_means(own[1], place_of) for own in known]
+        matrices = [_means(own[1], names) for own in known]
         if all(list(own[1]) == names for own in known):  # every voxel is a place
             matrices = [None] * len(known)
         return Places(len(names), matrices, what, tuple(names), frame)
@@ -100,17 +93,17 @@ def find_places(place: Any, subjects: Sequence[Any], *, owner: str) -> Places | 
     return Places(columns[0], [None] * len(columns), "equal columns")
 
 
-def is_per_subject(place: Any) -> bool:
-    """Return whether places are given as a list with an entry per subject."""
-    return isinstance(place, list) and np.ndim(place[0]) > 0
+def is_per_subject(given: Any, dimensions: int = 1) -> bool:
+    """Return whether places are given as a list of arrays, one per subject."""
+    listed = isinstance(given, list | tuple) and len(given) > 0
+    return listed and np.ndim(given[0]) >= dimensions
 
 
 def _given_places(labels: list[Any], matrices: list[Any]) -> Places:
     if not labels:
         return Places(matrices[0].shape[1], matrices, "places as given")
     names = list(dict.fromkeys(n for own in labels for n in own if n is not None))
-    place_of = {name: j for j, name in enumerate(names)}
-    means = [_means(own, place_of) for own in labels]
+    means = [_means(own, names) for own in labels]
     return Places(len(names), means, "parcels as given", tuple(names), "given")
 
 
@@ -126,8 +119,18 @@ def _read_given(
             f"place of {owner} has {len(each)} entries for {len(columns)} subjects."
         )
     if not all(scipy.sparse.issparse(own) or np.ndim(own) == 2 for own in each):
-        pairs = enumerate(zip(each, columns, strict=True))
-        return [_as_labels(own, n, i, owner) for i, (own, n) in pairs], []
+        labels = []
+        for i, (own, n) in enumerate(zip(each, columns, strict=True)):
+            if np.ndim(own) != 1 or len(own) != n:
+                what = repr(own) if isinstance(own, str) else np.shape(own)
+                raise InputError(
+                    f"place of {owner} must be 'auto', None, a label for each of the "
+                    f"{n} voxels of X[{i}], a matrix of voxels x places, or an atlas "
+                    f"image (load a file by nibabel.load(path)); got {what}."
+                )
+            named = np.asarray(own, dtype=object).tolist()
+            labels.append([None if v in (None, 0) or v != v else v for v in named])  # noqa: PLR0124
+        return labels, []
     matrices = [scipy.sparse.csr_array(own, dtype=np.float64) for own in each]
     for own, n in zip(matrices, columns, strict=True):
         if own.shape != (wanted := (n, matrices[0].shape[1])):
@@ -135,18 +138,6 @@ def _read_given(
                 f"place of {owner} must be voxels x places, {wanted}; got {own.shape}."
             )
     return [], matrices
-
-
-def _as_labels(given: Any, n: int, i: int, owner: str) -> list[Any]:
-    listed = np.asarray(given, dtype=object).ravel().tolist()
-    if np.ndim(given) != 1 or len(listed) != n:
-        what = repr(given) if isinstance(given, str) else np.shape(given)
-        raise InputError(
-            f"place of {owner} must be 'auto', None, a label for each of the {n} "
-            f"voxels of X[{i}], a matrix of voxels x places, or an atlas image (load "
-            f"a file by nibabel.load(path)); got {what}."
-        )
-    return [None if v is None or v == 0 or v != v else v for v in listed]  # noqa: PLR0124
 
 
 # -- places of the pieces of a brain ---------------------------------------------------
@@ -173,9 +164,8 @@ class PlacesOfPieces:
     """Cuts the places of subjects to pieces of the brain.
 
     In a piece, voxels of one grid or mesh are places themselves, whatever the masks, up
-    to 2,048 of all subjects together; in larger ones, the places of the whole brain.
-    Means are over the voxels inside the piece. `place` is that of the local aligner, a
-    class called `owner`; spaces and numbers of voxels are those of each subject.
+    to 2,048 of all subjects together; in larger ones, the places of the whole brain,
+    means over the voxels inside the piece.
     """
 
     def __init__(
@@ -185,21 +175,18 @@ class PlacesOfPieces:
         self._matrices: list[Any] = []
         self._found = isinstance(place, str) and place == "auto"
         if self._found:
-            self._labels = [_with_array(_ask(s, "voxel_labels")) for s in spaces]
+            self._labels = [_labels_in(s, "voxel_labels") for s in spaces]
             return
         labels, self._matrices = _read_given(place, spaces, columns, owner)
-        given = [("given", own, "parcels as given") for own in labels]
-        self._labels = [_with_array(own) for own in given]
+        what = "parcels as given"
+        self._labels = [("given", object_array(own), what) for own in labels]
 
     @cached_property
     def _coarse(self) -> list[Any]:
-        return [_with_array(_ask(s, "place_labels")) for s in self._spaces]
+        return [_labels_in(s) for s in self._spaces]
 
     def cut(self, pieces: Sequence[NDArray[Any]]) -> tuple[list[Any], Any]:
-        """Return the spaces of a piece, given by the voxels of each subject, and place.
-
-        That is the parameter ``place`` of its aligner.
-        """
+        """Return the spaces of a piece, given by voxels, and the ``place`` to set."""
         if self._matrices:
             pairs = zip(self._matrices, pieces, strict=True)
             cut = [scipy.sparse.csr_array(own[rows]) for own, rows in pairs]
@@ -216,33 +203,23 @@ class PlacesOfPieces:
         ], "auto"
 
 
-def _ask(space: Any, what: str) -> Any:
-    find = getattr(space, what, None)
-    return None if find is None else find()
-
-
-def _with_array(labels: Any) -> Any:
-    if labels is None:
-        return None
-    frame, names, what = labels
-    return frame, object_array(names), what
+def _labels_in(space: Any, kind: str = "place_labels") -> Any:
+    """Return the frame, the label of each voxel, and what they are, if it is known."""
+    found = getattr(space, kind, lambda: None)()
+    return found and (found[0], object_array(found[1]), found[2])
 
 
 # -- where voxels lie ------------------------------------------------------------------
 
 
 class Part(NamedTuple):
-    """Voxels of a subject that lie in one volume, or on one surface.
-
-    Surfaces have the number of each vertex on its mesh, and the lengths of the steps
-    between all vertices of the mesh, sparse.
-    """
+    """Voxels of a subject that lie in one volume, or on one surface."""
 
     name: str
     columns: NDArray[np.intp]
     positions: Matrix
-    vertices: Any = None
-    steps: Any = None
+    vertices: Any = None  # on a surface: the number of each on its mesh
+    steps: Any = None  # sparse: lengths of the steps between all vertices of the mesh
 
 
 def parts_of(space: Any, name: str, mesh: Any = "auto", *, remedy: str) -> list[Part]:
@@ -306,22 +283,15 @@ def voxel_positions(space: Any) -> Matrix:
     return np.asarray(at)
 
 
-# -- tools -----------------------------------------------------------------------------
-
-
-def _means(labels: Sequence[Any], place_of: dict[Any, int]) -> Any:
+def _means(labels: Sequence[Any], names: Sequence[Any]) -> Any:
     """Return the sparse matrix that averages the voxels of each place."""
+    place_of = {name: j for j, name in enumerate(names)}
     where = np.array([place_of.get(name, -1) for name in labels])
     rows = np.flatnonzero(where >= 0)
-    counts = np.bincount(where[rows], minlength=len(place_of))
-    return scipy.sparse.csr_array(
-        (1 / counts[where[rows]], (rows, where[rows])), (len(labels), len(place_of))
-    )
-
-
-def _labels_of(subject: Any) -> Any:
-    """Return the frame, the place of each voxel and what places are, if known."""
-    return _ask(getattr(subject, "space", None), "place_labels")
+    columns = where[rows]
+    shares = 1 / np.bincount(columns, minlength=len(names))[columns]
+    shape = len(labels), len(names)
+    return scipy.sparse.csr_array((shares, (rows, columns)), shape)
 
 
 def _n_columns(subject: Any) -> int:

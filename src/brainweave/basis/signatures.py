@@ -13,11 +13,7 @@ N_SIGNATURES = 4
 
 
 def sample_signatures(X: Any) -> Matrix:
-    """Return four numbers that identify each sample of X.
-
-    Each is the sum of the sample's voxels, with a fixed random sign per voxel; it
-    depends on their content only. Values that are not finite count as zero.
-    """
+    """Return four sums of each sample's voxels with fixed signs, which identify it."""
     ops = ops_for(X)
     total = np.zeros((X.shape[0], N_SIGNATURES))
     for columns, raw in column_chunks(X):
@@ -30,7 +26,7 @@ def signed_sums(ops: NumpyOps, chunk: Any, columns: slice) -> Matrix:
     signs = voxel_signs(columns.start, columns.stop).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = (chunk @ ops.array(signs)).astype(np.float64)
-    if not np.isfinite(sums).all():
+    if not np.isfinite(sums).all():  # values that are not finite count as zero
         sums = np.where(np.isfinite(chunk), chunk, 0).astype(np.float64) @ signs
     return np.asarray(sums)
 
@@ -46,10 +42,8 @@ def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
 
 
 def rounding(signatures: Matrix, dtype: Any) -> Matrix:
-    """Return the largest rounding error of each sample's signatures.
-
-    It is relative to the norm of the sample, about as large as a signature.
-    """
+    """Return the largest rounding error of each sample's signatures."""
+    # relative to the norm of the sample, about as large as a signature
     return np.asarray(100 * np.finfo(dtype).eps * np.abs(signatures).max(axis=1))
 
 

@@ -33,8 +33,7 @@ def run(
     bids_dir: Annotated[Path, typer.Argument(help="BIDS dataset, or fMRIPrep output.")],
     output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
     analysis_level: Annotated[
-        str | None,
-        typer.Argument(help="participant or group. Default: both."),
+        str | None, typer.Argument(help="participant or group. Default: both.")
     ] = None,
     *,
     participant_label: c.Participants = None,
@@ -153,13 +152,6 @@ class Job:
 
         return open_dataset(self.folder, self.derivatives)
 
-    def study(self, id: str) -> "Study":
-        """Return a study of one subject."""
-        from brainweave.study.formats.any_format import call_with
-        from brainweave.study.formats.bids import load_bids
-
-        return call_with(load_bids, self.dataset, subjects=[id], **self.data)
-
     def sources(self, id: str) -> dict[str, Path]:
         """Return the files that a subject's basis depends on, by name."""
         from brainweave.study.formats.bids_derivative import source_files
@@ -204,7 +196,16 @@ def make_bases(job: Job) -> None:
     from brainweave._core.workers import blas_threads, cluster_workers, on_workers
     from brainweave.study.formats.bids_derivative import entities_of
 
-    ids = _chosen_subjects(job)
+    folder = job.folder
+    ids = sorted(
+        p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()
+    )
+    if not ids:
+        raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
+    if given := job.params["participant_label"]:
+        asked = [label.removeprefix("sub-") for label in given]
+        c.refuse_unknown(asked, ids, f"There is no subject '{{}}' in {str(folder)!r}")
+        ids = list(dict.fromkeys(asked))
     job.derivative.write_description()
     job.console.resume_hint = "Run the same command again; finished subjects are kept."
     path_of, kind_of = job.derivative.basis_path, partial(entities_of, job.dataset)
@@ -237,26 +238,12 @@ def _try_basis(id: str, target: Path, job: Job) -> str:
     return ""
 
 
-def _chosen_subjects(job: Job) -> list[str]:
-    """Return the ids given by --participant-label, else those of all subjects."""
-    folder = job.folder
-    found = sorted(
-        {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
-    )
-    if not found:
-        raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
-    given = job.params["participant_label"]
-    if not given:
-        return found
-    ids = [label.removeprefix("sub-") for label in given]
-    c.refuse_unknown(ids, found, f"There is no subject '{{}}' in {str(folder)!r}")
-    return list(dict.fromkeys(ids))
-
-
 def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
     from brainweave import save
     from brainweave.basis.basis import SubjectBasis
+    from brainweave.study.formats.any_format import call_with
+    from brainweave.study.formats.bids import load_bids
     from brainweave.study.formats.bids_derivative import first_image
     from brainweave.study.subject import Subject, fingerprint
 
@@ -264,7 +251,7 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
         return
     check_can_write(target)
     stamps = {name: file_stamp(path) for name, path in job.sources(id).items()}
-    study = job.study(id)
+    study: Study = call_with(load_bids, job.dataset, subjects=[id], **job.data)
     (lazy,) = study
     samples = lazy.data()
     names = ("labels", "runs", "onsets", "stimuli", "space")
@@ -318,8 +305,8 @@ def align_group(job: Job) -> None:
     """Align all subjects from their basis files; write the model and its features."""
     import numpy as np
 
+    from brainweave.evaluation.metrics import study_timeline
     from brainweave.evaluation.splits import Split
-    from brainweave.evaluation.timeline import study_timeline
     from brainweave.study.formats.bids_derivative import study_without_voxels
 
     chosen = {name: job.params[name] for name in ("task", "space")}

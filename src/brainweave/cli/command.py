@@ -160,6 +160,7 @@ PARAM = (
     "kernel=gaussian. May be repeated."
 )
 # parameters of evaluations that --param sets; all others are those of methods
+OF_SPLITTING = {"block", "border"}
 OF_SCORING = (
     *("classifier", "window", "step", "enough", "score", "block", "border"),
     "leave_out",
@@ -268,16 +269,20 @@ def parse_params(
     return values
 
 
-def scoring_params(given: Iterable[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """Divide ``NAME=VALUE`` options into those of evaluations and those of methods.
+def scoring_params(
+    given: Iterable[str] | None,
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Divide ``NAME=VALUE`` options: how to split, how to score, and those of methods.
 
     Examples
     --------
-    >>> scoring_params(["window=6", "energy=0.8"])
-    ({'window': 6}, ['energy=0.8'])
+    >>> scoring_params(["block=9", "window=6", "energy=0.8"])
+    ({'block': 9}, {'window': 6}, ['energy=0.8'])
     """
     own = [e for e in given or () if e.partition("=")[0].strip() in OF_SCORING]
-    return parse_params(own), [entry for entry in given or () if entry not in own]
+    scoring = parse_params(own)
+    splitting = {name: scoring.pop(name) for name in OF_SPLITTING & {*scoring}}
+    return splitting, scoring, [entry for entry in given or () if entry not in own]
 
 
 def with_params(

@@ -9,8 +9,9 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -18,8 +19,7 @@ from brainweave._core.exceptions import BrainweaveError, ClusterError, InputErro
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
-Tick: TypeAlias = Callable[[str], None]
-Show: TypeAlias = Callable[[int, int | None, str], None]
+Show: TypeAlias = Callable[..., None]  # to be called after each step
 
 
 class UsageError(InputError):
@@ -38,22 +38,17 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="brainweave", standalone_mode=False)
     except KeyboardInterrupt:
-        return _report_interruption()
+        code = INTERRUPTED
     except Exception as error:
         # Typer turns an interruption into an exception of its own
-        is_abort = type(error).__name__ == "Abort"
-        return _report_interruption() if is_abort else _report(error)
+        code = INTERRUPTED if type(error).__name__ == "Abort" else _report(error)
     if code == INTERRUPTED:  # other versions of Typer return the exit code
-        return _report_interruption()
+        told = "Interrupted; no partial files were left."
+        print(told, _current.resume_hint, sep="\n", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
 # -- errors ----------------------------------------------------------------------------
-
-
-def _report_interruption() -> int:
-    _print_error("Interrupted; no partial files were left.", _current.resume_hint)
-    return INTERRUPTED
 
 
 def _report(error: Exception) -> int:
@@ -65,7 +60,7 @@ def _report(error: Exception) -> int:
         lines.append(f"This should not happen. Set {DEBUG}=1 to see where.")
     elif isinstance(error, ClusterError):
         lines.append(_current.resume_hint)
-    _print_error(*lines)
+    print(*lines, sep="\n", file=sys.stderr)
     return FAILED if code is None else code
 
 
@@ -81,18 +76,16 @@ def error_message(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
     text = _one_line(error)
-    return text if isinstance(error, UsageError) else text + _explain(error, text)
-
-
-def _explain(error: Exception, text: str) -> str:
-    """Name the subjects and options that a message of the library is about."""
+    if isinstance(error, UsageError):
+        return text
+    # the library names subjects and parameters, the command ids and options
     ids, blamed = enumerate(_current.subject_ids), getattr(error, "parameter", None)
     told = [f" X[{i}] is sub-{id}." for i, id in ids if f"X[{i}]" in text]
     for name in _current.params:
         known = (f"{name}=" in text, f"{name}_samples(" in text)
         if name == blamed or any(known) or text.startswith(f"{name} "):
             told.append(f" On the command line: --{name.replace('_', '-')}.")
-    return "".join(told)
+    return text + "".join(told)
 
 
 def _exit_code(error: Exception) -> int | None:
@@ -113,35 +106,23 @@ def _one_line(text: Any) -> str:
     return " ".join(str(text).split())
 
 
-def _print_error(*lines: str) -> None:
-    print(*lines, sep="\n", file=sys.stderr)
-
-
 # -- progress --------------------------------------------------------------------------
 
 LINE_EVERY = 5.0  # seconds between plain lines of one stage
 
 
+@dataclass
 class Console:
-    """Prints results, and the progress of work: a bar on a terminal, else lines.
+    """Prints results, and the progress of work: a bar on a terminal, else lines."""
 
-    It knows the command that runs, its options (``params``) and the names of those
-    that are not left at their defaults (``given``).
-    """
-
-    def __init__(
-        self,
-        quiet: bool = False,
-        command: str = "",
-        params: dict[str, Any] | None = None,
-        given: Iterable[str] = (),
-    ) -> None:
-        self.quiet, self.command = quiet, command
-        self.params, self.given = dict(params or {}), set(given)
-        self.subject_ids: list[str] = []  # whom a fit calls X[0], X[1], ...
-        self.resume_hint = "Run the same command again."  # after an interruption
-        self.seconds: dict[str, float] = {}  # of each stage
-        self.warnings: list[str] = []
+    quiet: bool = False
+    command: str = ""  # that runs
+    params: dict[str, Any] = field(default_factory=dict)  # its options
+    given: Collection[str] = ()  # the names of those that are not the defaults
+    subject_ids: list[str] = field(default_factory=list)  # whom a fit calls X[0], ...
+    resume_hint: str = "Run the same command again."  # after an interruption
+    seconds: dict[str, float] = field(default_factory=dict)  # of each stage
+    warnings: list[str] = field(default_factory=list)
 
     def make_current(self) -> None:
         """Let error messages name the options of this command, and its hint."""
@@ -161,7 +142,7 @@ class Console:
             print(text, file=sys.stderr)
 
     @contextmanager
-    def stage(self, title: str, total: int | None = None) -> Iterator[Tick]:
+    def stage(self, title: str, total: int | None = None) -> Iterator[Show]:
         """Show a stage of the work; yield a function to call after each step."""
         with self.progress(title) as show:
             done = count(1)
@@ -175,16 +156,14 @@ class Console:
 
         begin = last_line = time.perf_counter()
         bars = not self.quiet and sys.stderr.isatty()
-        bar = Progress(
-            console=RichConsole(stderr=True), disable=not bars, transient=True
-        )
+        console = RichConsole(stderr=True)
+        bar = Progress(console=console, disable=not bars, transient=True)
         task = bar.add_task(title, total=None)
 
         def show(done: int, total: int | None, what: str) -> None:
             nonlocal last_line
-            told = (
-                f"{title}: {done} of {total} ({what})" if total else f"{title}: {what}"
-            )
+            told = f"{done} of {total} ({what})" if total else what
+            told = f"{title}: {told}"
             bar.update(task, completed=done, total=total, description=told)
             now = time.perf_counter()
             if not bars and now - last_line >= LINE_EVERY and total and done < total:
@@ -203,19 +182,20 @@ class Console:
     @contextmanager
     def collect_warnings(self) -> Iterator[None]:
         """Show warnings as one line each, once, and remember them for the report."""
+
+        def show(message: Any, *_: Any, **__: Any) -> None:
+            text = _one_line(message)
+            if text not in self.warnings:
+                self.warnings.append(text)
+                print(f"Warning: {text}", file=sys.stderr)
+
         with warnings.catch_warnings():
             warnings.simplefilter("default")
             others = "pandas|nilearn|nibabel|sklearn|joblib"
             for category in (DeprecationWarning, FutureWarning):
                 warnings.filterwarnings("ignore", category=category, module=others)
-            warnings.showwarning = self._show_warning
+            warnings.showwarning = show
             yield
-
-    def _show_warning(self, message: Any, *_: Any, **__: Any) -> None:
-        text = _one_line(message)
-        if text not in self.warnings:
-            self.warnings.append(text)
-            print(f"Warning: {text}", file=sys.stderr)
 
 
 _current = Console()

@@ -18,13 +18,6 @@ LOAD_OPTIONS = (
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of load_confounds
 
 
-def record_lines(record: dict[str, Any] | None) -> list[str]:
-    """Return lines on what was done to the data."""
-    from brainweave.study.provenance import describe_record
-
-    return [f"{name}: {text}" for name, text in describe_record(record)]
-
-
 def convert(
     context: typer.Context,
     sources: Annotated[
@@ -59,7 +52,7 @@ def convert(
     """Convert BIDS, NIfTI, CIFTI, GIfTI or MATLAB files to a study folder."""
     from brainweave.plotting.style import span
     from brainweave.study.formats.any_format import load_study
-    from brainweave.study.provenance import cautions
+    from brainweave.study.provenance import cautions, describe_record
 
     console: Console = context.obj
     if len(sources) < 2:
@@ -84,8 +77,8 @@ def convert(
     voxels = span([s.n_voxels for s in study], "voxels")
     console.result(f"{out}: {len(study)} subjects, {samples}, {voxels}")
     if not quiet:
-        for line in record_lines(study.record):
-            console.result(f"  {line}")
+        for name, text in describe_record(study.record):
+            console.result(f"  {name}: {text}")
 
 
 def load_options(params: dict[str, Any]) -> dict[str, Any]:

@@ -158,18 +158,17 @@ def toml(value: Any) -> str:
     >>> toml({"energy": 0.82, "names": ["a", 'b"'], "on": True})
     '{"energy" = 0.82, "names" = ["a", "b\\""], "on" = true}'
     """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
     if isinstance(value, Mapping):
         # TOML has no value that means none; any key may be written as JSON
         known = {json.dumps(k): toml(v) for k, v in value.items() if v is not None}
         return "{" + ", ".join(f"{k} = {v}" for k, v in known.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml(v) for v in value) + "]"
+    if isinstance(value, float):
+        return repr(value)  # also inf, which JSON does not have
     # JSON's escapes are TOML's, but for the one character TOML forbids in addition
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text.replace("\x7f", "\\u007f")
 
 
 def provenance(

@@ -79,8 +79,7 @@ def make_aligner(
     film = study is not None and not study.categories
     if film and "graph" in parameters and all(s.stimuli is not None for s in study):
         values.setdefault("graph", "time")
-    aligner = cls(**values)
-    return by_region(aligner, options.get("parcels"), options.get("searchlight"))
+    return by_region(cls(**values), options.get("parcels"), options.get("searchlight"))
 
 
 def named_aligners(
@@ -123,20 +122,16 @@ def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
         raise UsageError("--parcels and --searchlight are two ways: choose one.")
     if type(aligner).__name__ == "NoAlignment":
         return aligner
-    if parcels is not None:
-        return brainweave.Parcelwise(aligner, _atlas(parcels))
-    return aligner if radius is None else brainweave.Searchlight(aligner, radius)
-
-
-def _atlas(parcels: str) -> Any:
-    """Return the atlas of --parcels: a name, an image, or one for each hemisphere."""
+    if parcels is None:
+        return aligner if radius is None else brainweave.Searchlight(aligner, radius)
     from brainweave.study.atlases import open_atlas
 
     files = parcels.split(",")
     opened = [open_atlas(file)[0] for file in files]
+    atlas: Any = opened[0] if Path(parcels).exists() else parcels
     if len(files) == 2:
-        return dict(zip(("left", "right"), opened, strict=True))
-    return opened[0] if Path(parcels).exists() else parcels
+        atlas = dict(zip(("left", "right"), opened, strict=True))
+    return brainweave.Parcelwise(aligner, atlas)
 
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
@@ -150,13 +145,6 @@ def match_and_report(study: "Study", how: str | None, console: Console) -> "Stud
     study.record = matched.record
     console.note(f"--match {dict(describe_record(matched.record))['matching']}")
     return matched
-
-
-def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
-    """Fit an aligner on a study."""
-    console.subject_ids = list(study.ids)
-    with console.stage("Reading and aligning subjects"):
-        return aligner.fit(study)
 
 
 # -- commands --------------------------------------------------------------------------
@@ -183,13 +171,22 @@ def fit(
     quiet: c.Quiet = False,
 ) -> None:
     """Align the subjects of a study and write the model to one file."""
+    from brainweave.evaluation.splits import Split
+
     console: Console = context.obj
     files.check_new_model(output)
     whole = files.open_study(study)
     aligner = make_aligner(method, context.params, study=whole)
-    subjects = first_half(match_and_report(whole, match, console), halves)
-    subjects = what_all_saw(subjects, aligner, console)
-    model = fit_study(aligner, subjects, console)
+    matched = first_half(match_and_report(whole, match, console), halves)
+    # methods that join samples by their rows use those of a film that all have seen
+    subjects = Split(matched, matched).for_aligner(aligner).aligning
+    if subjects is not matched:
+        n, most = subjects[0].n_samples, max(s.n_samples for s in matched)
+        who = type(aligner).__name__
+        console.note(f"{who} aligns the {n} samples that all subjects have, of {most}.")
+    console.subject_ids = list(subjects.ids)
+    with console.stage("Reading and aligning subjects"):
+        model = aligner.fit(subjects)
     if hasattr(model, "best_estimator_"):
         best = {k: v for k, v in model.best_params_.items() if v is not None}
         console.result(
@@ -216,21 +213,6 @@ def first_half(study: "Study", by: str | None) -> "Study":
     return split_in_halves(study, half_masks(study, by))[0].aligning
 
 
-def what_all_saw(study: "Study", aligner: Any, console: Console) -> "Study":
-    """Return the samples of a film that a method can use: all, or those that all have.
-
-    Methods that join samples by their rows need equal rows.
-    """
-    from brainweave.evaluation.splits import Split
-
-    used = Split(study, study).for_aligner(aligner).aligning
-    if used is not study:
-        n, most = used[0].n_samples, max(s.n_samples for s in study)
-        who = type(aligner).__name__
-        console.note(f"{who} aligns the {n} samples that all subjects have, of {most}.")
-    return used
-
-
 def summarize_model(model: Any) -> str:
     """Describe a model in a sentence or two, and whether alignment worked."""
     from brainweave.aligners.check.alignment_check import stored_check
@@ -250,10 +232,7 @@ def transform(
     *,
     only_new: Annotated[
         bool,
-        c.option(
-            "Write only samples that were not used in the fit.",
-            "--only-new",
-        ),
+        c.option("Write only samples that were not used in the fit.", "--only-new"),
     ] = False,
     new: Annotated[
         bool,

@@ -8,13 +8,7 @@ import typer
 from brainweave.cli import command as c
 from brainweave.cli import files
 from brainweave.cli.console import Console, PartlyFailed, UsageError
-from brainweave.cli.data import record_lines
-from brainweave.cli.models import (
-    fit_study,
-    make_aligner,
-    match_and_report,
-    named_aligners,
-)
+from brainweave.cli.models import make_aligner, match_and_report, named_aligners
 
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
 
@@ -69,13 +63,13 @@ def compare(
     if protocol not in (*PROTOCOLS, "both"):
         raise UsageError(f"--protocol must be held-out, joint or both; got {protocol}.")
     subjects = files.open_study(study)
-    scoring, others = c.scoring_params(param)
+    splitting, scoring, others = c.scoring_params(param)
     if n_permutations:
         scoring["n_permutations"] = n_permutations
     aligners = named_aligners({**context.params, "param": others}, "gdm,none", subjects)
     files.prepare_folder(output)
     people = match_and_report(subjects, match, console)
-    split = split_study(people, halves=halves, **_blocks(scoring))
+    split = split_study(people, halves=halves, **splitting)
     split.fingerprint = subjects.fingerprint()  # also of what was matched
     console.resume_hint = "Run the same command again; finished folds are kept."
     options = files.used_options(console)
@@ -98,15 +92,10 @@ def compare(
         page |= {"warnings": [*console.warnings, *lost]}
         files.write_page(output / "report.html", console, **page)
     console.result(str(comparison))
-    console.note(f"Results are in {output}")
     if not comparison.results:
         error = next(iter(comparison.errors.values()))
         raise PartlyFailed(f"None of the methods could be scored: {error}")
-
-
-def _blocks(scoring: dict[str, Any]) -> dict[str, Any]:
-    """Take out of the options of an evaluation those that divide a study."""
-    return {key: scoring.pop(key) for key in ("block", "border") if key in scoring}
+    console.note(f"Results are in {output}")
 
 
 def information_map(
@@ -140,7 +129,7 @@ def information_map(
     if (parcels is None) == (searchlight is None):
         raise UsageError("Choose places with --parcels ATLAS or --searchlight MM.")
     people = match_and_report(files.open_study(study), match, console)
-    scoring, others = c.scoring_params(param)
+    splitting, scoring, others = c.scoring_params(param)
     aligner = make_aligner(method, {**context.params, "param": others}, study=people)
     if searchlight is not None:
         aligner.set_params(spacing=searchlight / 2)
@@ -148,7 +137,7 @@ def information_map(
     files.prepare_folder(output)
     with console.progress("Scoring places") as progress:
         aligner.set_params(progress=lambda *done: progress(*done))
-        split = brainweave.split_study(people, halves=halves, **_blocks(scoring))
+        split = brainweave.split_study(people, halves=halves, **splitting)
         found = brainweave.information_map(aligner, split, measure=measure, **scoring)
     paths = found.save(output)
     files.write_page(output / "report.html", console, information=found)
@@ -170,7 +159,7 @@ def info(
 
 
 def _describe_study(path: Path, verify: bool) -> list[str]:
-    from brainweave.study.provenance import cautions
+    from brainweave.study.provenance import cautions, describe_record
 
     study = files.open_study(path, verify=verify or None)
     shown = [s.labels if study.categories else s.stimuli for s in study]
@@ -188,9 +177,8 @@ def _describe_study(path: Path, verify: bool) -> list[str]:
         "",
         study.summary().reset_index().to_string(index=False),
     ]
-    done = record_lines(study.record)
-    if done:
-        lines += ["", "Preprocessing", *(f"  {line}" for line in done)]
+    if done := describe_record(study.record):
+        lines += ["", "Preprocessing", *(f"  {name}: {text}" for name, text in done)]
         lines += [f"Warning: {text}" for text in cautions(study.record)]
     return lines
 
@@ -295,7 +283,8 @@ def demo(
             study, methods, protocols=PROTOCOLS, random_state=0, progress=progress
         )
     comparison.save(out)
-    model = fit_study(gdm, study, console)
+    with console.stage("Reading and aligning subjects"):
+        model = gdm.fit(study)
     made = files.provenance("demo", options, study.ids)
     files.save_model(model, out / "model.safetensors", made, console)
     content = {"study": study, "model": model, "results": comparison.results}

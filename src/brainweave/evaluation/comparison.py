@@ -8,7 +8,7 @@ are few ways, so that no p can be below a bound; whoever prints a p prints the b
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.html import frame_html
 from brainweave._core.validation import check_list_option
-from brainweave.evaluation.metrics import row_means
+from brainweave.evaluation.metrics import seen_means
 from brainweave.evaluation.results import read_results, write_results, write_table
 from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.study.spaces import common_space, common_voxels
@@ -57,21 +57,11 @@ def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
 
 
 def flip_tests(values: Any, *, two_sided: bool = False) -> dict[str, Matrix]:
-    """Test the mean over subjects at each place, by flipping signs of subjects alike.
+    """Test means over subjects, a place a row, by flipping signs of subjects alike.
 
-    Parameters
-    ----------
-    values : array of shape (n_places, n_subjects)
-        What is zero by chance.
-    two_sided : bool, default=False
-        Whether also means below zero count.
-
-    Returns
-    -------
-    dict
-        ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by the
-        largest mean of all places, each in units of its root mean square. NaN at places
-        with a NaN.
+    Returns ``p`` of each place, ``p_fdr`` (Benjamini and Hochberg), and ``p_max``, by
+    the largest mean of all places, each in units of its root mean square. NaN at places
+    with a NaN.
 
     Examples
     --------
@@ -125,7 +115,7 @@ def subject_means(result: Any) -> dict[str, float]:
     Empty if the result does not say who was tested.
     """
     if getattr(result, "subjects", None):
-        means = row_means(np.atleast_2d(result.scores).T)
+        means = seen_means(np.atleast_2d(result.scores), axis=0)
         pairs = zip(result.subjects, means, strict=True)
         return {str(id): float(m) for id, m in pairs if not np.isnan(m)}
     found: dict[str, list[float]] = {}
@@ -301,12 +291,12 @@ def _judge_accuracy(
     result = results[name]
     where, between = result.protocol or "", subject_interval(result)
     if between is not None:
-        ends = " to ".join(_written(result, end) for end in between)
+        ends = " to ".join(write_score(result, end) for end in between)
         where = "; ".join(filter(None, (where, f"95 % interval over subjects {ends}")))
     meant = getattr(result, "chance_is", "")
     kind = getattr(result, "score", "accuracy")
     told = TOLD.get(kind, "the score of left-out subjects is {}")
-    mean, chance = (_written(result, v) for v in (_mean(result), result.chance))
+    mean, chance = (write_score(result, v) for v in (_mean(result), result.chance))
     text = (
         f"With {name}, {told.format(mean)}{where and f' ({where})'}; chance"
         f"{meant and f', {meant},'} is {chance}"
@@ -335,19 +325,19 @@ def _judge_gains(
             how += ", corrected for all pairs of methods"
         test = ChanceTest(pair.p, pair.smallest_p, how)
         side = "higher" if pair.better == name else "lower"
-        kind = getattr(results[name], "score", "accuracy")
-        points = f"{pair.difference:.3f} {side}"
+        kind, points = getattr(results[name], "score", "accuracy"), pair.difference
+        much = f"{points:.3f}"
         if kind in SHARES:
-            points = f"{100 * pair.difference:.1f} percentage points {side}"
-        what = SHARES.get(kind, "the score")
+            much = f"{100 * points:.1f} percentage points"
         than = other if other == UNALIGNED else f"with {other}"
-        text = f"With {name}, {what} is {points} than {than} ({test})"
+        what, differs = SHARES.get(kind, "the score"), test.p < SIGNIFICANT
+        text = f"With {name}, {what} is {much} {side} than {than} ({test})"
         if not test.can_tell:
             judged.append((None, f"{text}: too few subjects to tell them apart."))
-            continue
-        differs = test.p < SIGNIFICANT
-        told = "" if differs else ", which may be chance"
-        judged.append((differs and side == "higher", f"{text}{told}."))
+        elif differs:
+            judged.append((side == "higher", f"{text}."))
+        else:
+            judged.append((False, f"{text}, which may be chance."))
     return judged
 
 
@@ -356,37 +346,15 @@ def _mean(result: Any) -> float:
     return float(np.nanmean(result.scores))
 
 
-def _written(result: Any, value: Any) -> str:
-    """Write a score: shares in per cent."""
-    if getattr(result, "score", "accuracy") in SHARES:
-        return percent(value)
-    return f"{value:.3f}"
+def write_score(result: Any, value: Any) -> str:
+    """Write a score of a result: shares in per cent; no zero has a sign."""
+    share = getattr(result, "score", "accuracy") in SHARES
+    return percent(value) if share else f"{value:z.3f}"
 
 
 def percent(share: Any) -> str:
     """Write a share as people read it; the space does not break."""
-    return f"{100 * share:.1f}".removesuffix(".0") + "\u00a0%"
-
-
-def verdict(results: Mapping[str, Any]) -> str:
-    """Say which method scores highest, whether above chance, and above the others.
-
-    Of results of both protocols those of "held-out" are judged, which favours nobody.
-    """
-    protocols = [result.protocol for result in results.values()]
-    protocol = "held-out" if "held-out" in protocols else protocols[0]
-    judged = {
-        name.removesuffix(f" ({protocol})"): result
-        for name, result in results.items()
-        if result.protocol == protocol
-    }
-    best = max(judged, key=lambda name: _mean(judged[name]))
-    rivals = [result for name, result in judged.items() if name != best]
-    reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
-    if rivals and len(reasons) == 1:
-        few = f"Methods cannot be compared with fewer than {MIN_SUBJECTS} subjects."
-        reasons.append((None, few))
-    return " ".join(text for _, text in reasons)
+    return f"{100 * share:z.1f}".removesuffix(".0") + "\u00a0%"
 
 
 # -- several methods on one study ------------------------------------------------------
@@ -421,10 +389,27 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The best method, and whether it is above chance and above the others."""
+        """The best method, and whether it is above chance and above the others.
+
+        Of results of both protocols those of "held-out" are judged, which favours
+        nobody.
+        """
         if not self.results:
             return "None of the methods could be scored."
-        return verdict(self.results)
+        protocols = [result.protocol for result in self.results.values()]
+        protocol = "held-out" if "held-out" in protocols else protocols[0]
+        judged = {
+            name.removesuffix(f" ({protocol})"): result
+            for name, result in self.results.items()
+            if result.protocol == protocol
+        }
+        best = max(judged, key=lambda name: _mean(judged[name]))
+        rivals = [result for name, result in judged.items() if name != best]
+        reasons = [_judge_accuracy(best, judged, rivals), *_judge_gains(best, judged)]
+        if rivals and len(reasons) == 1:
+            few = f"Methods cannot be compared with fewer than {MIN_SUBJECTS} subjects."
+            reasons.append((None, few))
+        return " ".join(text for _, text in reasons)
 
     def __str__(self) -> str:
         """Lay out a table of the methods, what its columns mean, and the verdict."""
@@ -435,7 +420,7 @@ class Comparison:
             frame = frame.drop(columns="error")
         if frame["aligned_on"].nunique() < 2:  # the same for all methods
             frame = frame.drop(columns="aligned_on")
-        shown = dict.fromkeys(("mean", "std", "chance"), ".3f")
+        shown = dict.fromkeys(("mean", "std", "chance"), "z.3f")
         shown |= {"p": ".3g", "folds": ".0f", "seconds": ".1f", "aligned_on": ".0f"}
         columns = []
         for name, values in frame.items():
@@ -591,18 +576,18 @@ def compare_methods(
     split = split_study(study, y, halves=halves)
     chosen = choose_measure(measure, split.categories, **options)
     subject_folds(split.n_subjects, leave_out)  # refuses what leaves nobody
-    on_common = _methods_on_common_voxels(methods, split.splits[0].scored)
+    on_common, cut = _on_common_voxels(methods, split)
     grids = []
-    for common in (False, True):
+    for used, common in ((split, False), (cut, True)):
         members = {n: a for n, a in methods.items() if (n in on_common) == common}
         if members:
-            used = _on_common_voxels(split) if common else split
             source = GridStudy(split.name or "study", used, leave_out=leave_out)
             grids.append(Grid(source, members, protocols, chosen, random_state))
     found = run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=progress)
     for method in methods:
         alike: dict[str, list[str]] = {}  # but for their numbers
-        for text in found.warnings_of(method):
+        own = [r["warnings"] for r in found.records if r["method"] == method]
+        for text in dict.fromkeys(t.partition(": ")[2] for t in chain(*own)):
             alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
         for first, *more in alike.values():
             often = f" (in {1 + len(more)} fits)" if more else ""
@@ -618,34 +603,35 @@ def compare_methods(
     return comparison
 
 
-def _on_common_voxels(split: SplitStudy) -> SplitStudy:
-    """Return a split study with the voxels that all subjects have."""
+def _on_common_voxels(
+    methods: Mapping[str, Any], split: SplitStudy
+) -> tuple[list[str], SplitStudy]:
+    """Return, and warn of, methods that need the voxels all have, and a study of these.
+
+    Both are empty, or the study itself, where no method needs them or all masks agree.
+    """
+    from brainweave.aligners.no_alignment import NoAlignment
+
+    names = [n for n, a in methods.items() if isinstance(a, NoAlignment)]
+    study = split.splits[0].scored
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
+    # equal numbers of voxels are not the same voxels
+    same = all(m is None or np.array_equal(m, masks[0]) for m in masks)
+    if not names or same or any(m is None for m in masks):
+        return [], split
+    try:
+        n = common_space((s.id, s.space) for s in study).n_voxels
+    except StudyError:
+        return [], split  # the method itself reports why it cannot be scored
+    warn_user(
+        "The masks differ. Methods that compare subjects voxel by voxel are scored on "
+        f"the {n} voxels that all subjects have."
+    )
     halves = {id(h): h for part in split.splits for h in (part.aligning, part.scored)}
     cut = {key: common_voxels(half) for key, half in halves.items()}
-    return SplitStudy(
+    return names, SplitStudy(
         [Split(cut[id(p.aligning)], cut[id(p.scored)]) for p in split.splits],
         name=split.name,
         fingerprint=split.fingerprint,  # of the whole study
         design={**split.design, "voxels": "common"},
     )
-
-
-def _methods_on_common_voxels(methods: Mapping[str, Any], study: Study) -> list[str]:
-    """Return, and warn of, the methods that need the voxels which all subjects have."""
-    from brainweave.aligners.no_alignment import NoAlignment
-
-    names = [n for n, a in methods.items() if isinstance(a, NoAlignment)]
-    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
-    # equal numbers of voxels are not the same voxels
-    same = all(m is None or np.array_equal(m, masks[0]) for m in masks)
-    if not names or same or any(m is None for m in masks):
-        return []
-    try:
-        n = common_space((s.id, s.space) for s in study).n_voxels
-    except StudyError:
-        return []  # the method itself reports why it cannot be scored
-    warn_user(
-        "The masks differ. Methods that compare subjects voxel by voxel are scored on "
-        f"the {n} voxels that all subjects have."
-    )
-    return names

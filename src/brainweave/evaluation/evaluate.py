@@ -23,11 +23,12 @@ from brainweave._core.exceptions import (
     InputError,
     warn_user,
 )
-from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_int, check_option
+from brainweave._core.workers import shown_progress
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.no_alignment import NoAlignment
-from brainweave.aligners.piecewise.piecewise import PER_SUBJECT, given_per_subject
+from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
+from brainweave.basis.places import is_per_subject
 from brainweave.evaluation.classifiers import classifier_name
 from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
@@ -474,7 +475,7 @@ def _settings_per_subject(aligner: Any, n_subjects: int) -> dict[str, Any]:
         if not isinstance(value, list | tuple) or len(value) != n_subjects:
             continue
         if kind in PER_SUBJECT:
-            if given_per_subject(kind, value):
+            if is_per_subject(value, PER_SUBJECT[kind]):
                 found[name] = value
         elif kind in ("kernel", "kernel_params", "energy"):
             found[name] = value

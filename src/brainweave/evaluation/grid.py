@@ -28,10 +28,14 @@ from sklearn.base import BaseEstimator
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ClusterError, InputError, warn_user
 from brainweave._core.io import write_text
-from brainweave._core.progress import Progress
 from brainweave._core.validation import check_int, check_n_jobs, check_option
 from brainweave._core.version import __version__, versions
-from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
+from brainweave._core.workers import (
+    Progress,
+    WarningCollector,
+    blas_threads,
+    cluster_workers,
+)
 from brainweave.evaluation.evaluate import (
     PROTOCOLS,
     evaluation_metadata,
@@ -39,11 +43,7 @@ from brainweave.evaluation.evaluate import (
     shares_fit,
     takes_bases,
 )
-from brainweave.evaluation.measures import (
-    Classification,
-    Measure,
-    copy_with_seed,
-)
+from brainweave.evaluation.measures import Classification, Measure, copy_with_seed
 from brainweave.evaluation.results import INCIDENTAL, GridResult
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import json_checksum, plain
@@ -261,12 +261,19 @@ def run_grid(
     workers = check_n_jobs(n_jobs)
     if workers is None or workers < 1:  # as everywhere: one per core
         workers = cluster_workers() or cpu_count()
-    run = _Run(kept, workers, progress)
     names = {name for job in jobs for name in job.names.values()}
-    run.find(names, retry_failed)
+    found: dict[str, dict[str, Any]] = {}
+    if kept is not None:
+        for name in names:
+            record = kept.get(name) or {}
+            if record.get("name") == name and not (retry_failed and record["error"]):
+                found[name] = record
+        told = len(found), len(names), kept.folder
+        logger.info("%d of %d folds are in the store %s", *told)
+    run = _Run(kept, workers, progress, len(names), found)
     run.compute(jobs)
     # tags are up to the grid that asks, not to the record, which several may share
-    result = GridResult(
+    return GridResult(
         {
             **run.records[name],
             "study": job.grid.study.name,
@@ -279,32 +286,20 @@ def run_grid(
         for job in jobs
         for name in job.names.values()
     )
-    return result
 
 
+@dataclass
 class _Run:
     """One call of :func:`run_grid`."""
 
-    def __init__(
-        self, store: ResultStore | None, workers: int, progress: Progress | None
-    ) -> None:
-        self.store, self.workers, self.progress = store, workers, progress
-        self.versions = versions()
-        self.records: dict[str, dict[str, Any]] = {}
-        self.total, self.counting = 0, Lock()
-        self.warnings = WarningCollector()
-
-    def find(self, names: set[str], retry_failed: bool) -> None:
-        """Read the records that the store has."""
-        self.total = len(names)
-        if self.store is None:
-            return
-        for name in names:
-            record = self.store.get(name) or {}
-            if record.get("name") == name and not (retry_failed and record["error"]):
-                self.records[name] = record
-        told = len(self.records), self.total, self.store.folder
-        logger.info("%d of %d folds are in the store %s", *told)
+    store: ResultStore | None
+    workers: int
+    progress: Progress | None
+    total: int
+    records: dict[str, dict[str, Any]]
+    versions: dict[str, str] = field(default_factory=versions)
+    counting: Any = field(default_factory=Lock)
+    warnings: WarningCollector = field(default_factory=WarningCollector)
 
     def compute(self, jobs: list[Job]) -> None:
         """Compute what is missing, study by study, in groups that share bases."""

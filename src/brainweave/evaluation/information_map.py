@@ -25,13 +25,8 @@ from brainweave.basis.places import MOST_COLUMNS, PieceSpace
 from brainweave.evaluation.comparison import SIGNIFICANT, flip_tests
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import choose_measure
-from brainweave.evaluation.results import chance_level
-from brainweave.evaluation.splits import (
-    Split,
-    SplitStudy,
-    split_study,
-    subject_folds,
-)
+from brainweave.evaluation.results import chance_level, write_table
+from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.study.study import Study, Subject
 
 if TYPE_CHECKING:
@@ -122,10 +117,9 @@ class InformationMap:
         )
         of_gain = flip_tests(gain, two_sided=True)
         table = table.assign(**{f"difference_{k}": v for k, v in of_gain.items()})
-        if self.centers is not None:
-            at = dict(zip("xyz", self.centers.T, strict=False))
-            table = table.assign(**at)
-        return table
+        if self.centers is None:
+            return table
+        return table.assign(**dict(zip("xyz", self.centers.T, strict=False)))
 
     def voxel_values(self, what: str = "score", *, subject: int = 0) -> Matrix:
         """Return a value per voxel: that of its parcel, or of its nearest centre.
@@ -230,8 +224,7 @@ class InformationMap:
             stem = f"{start}stat-{what.replace('_', '')}_statmap"
             paths += _write_image(self.to_image(what), place / stem)
         table = place / f"{start}places.tsv"
-        text = self.to_frame().to_csv(sep="\t", index=False, na_rep="n/a")
-        write_text(table, text)
+        write_table(table, self.to_frame())
         told = {
             "Measure": self.measure,
             "Subjects": self.ids,
@@ -250,12 +243,12 @@ class InformationMap:
         what = "neighborhoods" if self.centers is not None else "places"
         best = int(table["score"].argmax())
         gain = table["difference"].mean()
-        more = "" if np.isnan(gain) else f"; {gain:+.3f} by alignment, on average"
+        more = "" if np.isnan(gain) else f"; {gain:+z.3f} by alignment, on average"
         return (
             f"{UNITS.get(self.measure, self.measure)} above chance in {n} of "
             f"{len(table)} {what} (FDR {SIGNIFICANT:g}), highest in "
-            f"{self.names[best]}: {table['score'][best]:.3f}, chance "
-            f"{self.chance[best]:.3f}{more}"
+            f"{self.names[best]}: {table['score'][best]:z.3f}, chance "
+            f"{self.chance[best]:z.3f}{more}"
         )
 
 
@@ -350,7 +343,7 @@ def information_map(
     pieces = aligner._pieces_of([s.samples for s in first], spaces)
     # each half once, whichever role it has; then what tells which voxels correspond
     halves_of = {id(h): h for p in split.splits for h in (p.aligning, p.scored)}
-    order, codes = list(halves_of), _voxel_codes(spaces, n_voxels)
+    order, codes = list(halves_of), _codes(spaces, n_voxels, "voxel_labels")
     coarse = codes
     if max(own.size for columns in pieces.columns for own in columns) > MOST_COLUMNS:
         coarse = _codes(spaces, n_voxels, "place_labels")
@@ -507,16 +500,11 @@ def _settled(
     return settled
 
 
-def _voxel_codes(spaces: list[Any], n_voxels: list[int]) -> list[NDArray[np.intp]]:
-    """Return a number per voxel, equal where voxels of subjects correspond; else -1."""
-    same = all(space is spaces[0] or space == spaces[0] for space in spaces)
-    if same and len(set(n_voxels)) == 1:
-        return [np.arange(n) for n in n_voxels]
-    return _codes(spaces, n_voxels, "voxel_labels")
-
-
 def _codes(spaces: list[Any], n_voxels: list[int], what: str) -> list[NDArray[np.intp]]:
-    """Return the numbers of places of a common space; -1 for none."""
+    """Return a number per voxel, equal where places of subjects are; -1 for none."""
+    same = all(space is spaces[0] or space == spaces[0] for space in spaces)
+    if what == "voxel_labels" and same and len(set(n_voxels)) == 1:
+        return [np.arange(n) for n in n_voxels]
     asked = [getattr(space, what, None) for space in spaces]
     labels = [None if ask is None else ask() for ask in asked]
     known = [own for own in labels if own is not None]

@@ -16,8 +16,8 @@ from brainweave.evaluation.metrics import (
     averages_of_others,
     column_correlations,
     on_timeline,
-    row_means,
     seen_by_both,
+    seen_means,
     zscored,
 )
 
@@ -271,10 +271,6 @@ def _correlations(features: list[Matrix], pairwise: bool) -> Matrix:
     return np.array([column_correlations(*p) for p in _compared(features, pairwise)])
 
 
-def _mean(correlations: Matrix) -> Matrix:
-    return row_means(correlations.T)
-
-
 # -- draws: functions of a generator, or of None for what was observed -----------------
 
 
@@ -301,7 +297,7 @@ def _unrelated(features: list[Matrix], null: str, pairwise: bool) -> Any:
             signs = np.ones(len(features))
             if rng is not None:
                 signs = rng.choice([-1.0, 1.0], size=len(features))
-            return _mean((signs[first] * signs[second])[:, None] * found)
+            return seen_means((signs[first] * signs[second])[:, None] * found, 0)
 
         return flip
 
@@ -311,7 +307,7 @@ def _unrelated(features: list[Matrix], null: str, pairwise: bool) -> Any:
             changed = [x.copy() for x in features]
             for x, own in zip(changed, rows, strict=True):
                 x[own] = change(x[own], rng)
-        return _mean(_correlations(changed, pairwise))
+        return seen_means(_correlations(changed, pairwise), 0)
 
     return draw
 
@@ -320,8 +316,8 @@ def _resampled(features: list[Matrix], pairwise: bool) -> Any:
     """Draw subjects with replacement, with their correlations."""
     found, n = _correlations(features, pairwise), len(features)
     if not pairwise:
-        return lambda rng: _mean(
-            found if rng is None else found[rng.randint(n, size=n)]
+        return lambda rng: seen_means(
+            found if rng is None else found[rng.randint(n, size=n)], 0
         )
     square = np.full((n, n, found.shape[1]), np.nan)
     for (i, j), values in zip(combinations(range(n), 2), found, strict=True):
@@ -332,7 +328,7 @@ def _resampled(features: list[Matrix], pairwise: bool) -> Any:
         who = np.arange(n) if rng is None else rng.randint(n, size=n)
         while (who == who[0]).all():  # one subject alone makes no pair
             who = rng.randint(n, size=n)
-        return _mean(square[who[first], who[second]])
+        return seen_means(square[who[first], who[second]], 0)
 
     return draw
 
@@ -355,6 +351,7 @@ def _membership(features: list[Matrix], groups: Sequence[Any], pairwise: bool) -
             [x for x, chosen in zip(features, side, strict=True) if chosen]
             for side in (inside, ~inside)
         )
-        return _mean(_correlations(a, pairwise)) - _mean(_correlations(b, pairwise))
+        mean_a, mean_b = (seen_means(_correlations(x, pairwise), 0) for x in (a, b))
+        return mean_a - mean_b
 
     return draw

@@ -15,8 +15,8 @@ import numpy as np
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave._core.progress import shown_progress
 from brainweave._core.validation import check_list_option
+from brainweave._core.workers import shown_progress
 from brainweave.evaluation.evaluate import align_folds, check_scored, join_with
 from brainweave.evaluation.measures import (
     AlignedFold,
@@ -150,21 +150,16 @@ def _points(scores: list[tuple[Any, ...]], t_r: float | None) -> list[dict[str, 
     of_person = ["method", "fraction", "subject"]
     table = pd.DataFrame(scores, columns=[*of_person, "score", "samples"])
     people = table.astype({"score": float}).groupby(of_person, sort=False).mean()
-    points = []
-    for (method, fraction), own in people.groupby(of_person[:2], sort=False):
-        size = float(own["samples"].mean())
-        points.append(
-            {
-                "method": method,
-                "fraction": fraction,
-                "samples": round(size),
-                "minutes": None if t_r is None else size * t_r / 60,
-                "mean": float(own["score"].mean()),
-                "se": float(own["score"].sem()),
-                "n_subjects": int(own["score"].count()),
-            }
-        )
-    return points
+    points = people.groupby(of_person[:2], sort=False).agg(
+        samples=("samples", "mean"),
+        mean=("score", "mean"),
+        se=("score", "sem"),
+        n_subjects=("score", "count"),
+    )
+    minutes = None if t_r is None else points["samples"] * t_r / 60
+    points.insert(1, "minutes", minutes)
+    points["samples"] = points["samples"].round().astype(int)
+    return [dict(row) for row in points.reset_index().to_dict("records")]
 
 
 def _with_part(

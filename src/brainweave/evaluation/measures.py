@@ -18,6 +18,7 @@ from brainweave._core.validation import check_fraction, check_int, check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.base import seeded_copy
 from brainweave.evaluation.classifiers import (
+    LabelOrders,
     Task,
     balanced_accuracy,
     make_classifier,
@@ -26,19 +27,18 @@ from brainweave.evaluation.classifiers import (
     run_task,
 )
 from brainweave.evaluation.metrics import (
-    average_seen,
     centred,
     column_correlations,
     known_mean,
     reconstruction_score,
-    row_means,
+    refuse_strangers,
     seen_by_both,
+    seen_means,
     segment_hits,
+    study_timeline,
     zscored,
 )
-from brainweave.evaluation.permutation import LabelOrders
 from brainweave.evaluation.splits import SplitStudy
-from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.study.study import Study
 
 
@@ -124,40 +124,31 @@ class Classification:
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        codes, orders = coded_labels(split, batch[0].half), None
+        half, n_categories = batch[0].half, len(split.categories)
+        codes, orders = coded_labels(split, half), None
         if self.n_permutations:
-            half = batch[0].half
             runs = [subject.runs for subject in split.splits[half].scored]
             orders = LabelOrders(codes, runs, [context.draw, half])
         seeded = copy_with_seed(self.classifier, context.seed)
         make_task, classifier = prepare_tasks(
             batch[0].features, codes, split.ids, seeded
         )
+
+        def score(task: Task, who: Sequence[list[int]]) -> dict[str, Any]:
+            predicted, told = run_task(task, classifier)
+            if orders is not None:
+                draw, n = orders.draw, self.n_permutations
+                told["permuted_hits"] = permuted_hits(task, classifier, who, draw, n)
+                told["n_orders"] = orders.n_orders
+            return _classification_record(task, predicted, n_categories) | told
+
         at_a_time = 1 if context.n_jobs == 1 else len(batch)
         for start in range(0, len(batch), at_a_time):
             folds = batch[start : start + at_a_time]
             tasks = [make_task(fold) for fold in folds]
-            answers = map_subjects(
-                lambda task: run_task(task, classifier), tasks, n_jobs=context.n_jobs
-            )
-            hits: list[list[int]] = [[] for _ in folds]
-            if orders is not None:
-                hits = map_subjects(
-                    lambda task, fold: permuted_hits(
-                        task, classifier, fold, orders, self.n_permutations
-                    ),
-                    tasks,
-                    folds,
-                    n_jobs=context.n_jobs,
-                )
-            for fold, task, (predicted, used), permuted in zip(
-                folds, tasks, answers, hits, strict=True
-            ):
-                record = _classification_record(task, predicted, len(split.categories))
-                if orders is not None:
-                    record["permuted_hits"] = permuted
-                    record["n_orders"] = orders.n_orders
-                yield fold, record | used
+            who = [(fold.train, fold.test) for fold in folds]
+            records = map_subjects(score, tasks, who, n_jobs=context.n_jobs)
+            yield from zip(folds, records, strict=True)
 
 
 def _classification_record(
@@ -225,9 +216,7 @@ class _SubjectBySubject:
         """Return what a record tells in addition."""
         return {}
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         """Return a score, or one per voxel, and chance.
 
         Rows of NaN were not seen. `predict` gives the voxels of the subject, measured
@@ -259,7 +248,7 @@ def _comparison(
         for i in fold.test
     }
     averages = {
-        who: average_seen([features[j] for j in who])
+        who: seen_means([features[j] for j in who], axis=0)
         for who in set(compared.values())
         if who
     }
@@ -331,12 +320,10 @@ class Matching(_SubjectBySubject):
     def _told(self, aligner: Any) -> dict[str, Any]:
         return {"standardized": self._standardizes(aligner)}
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         how: Any = {"window": self.window, "step": self.step, "enough": self.enough}
         found = segment_hits(own, others, films=films, **how)
-        score, chance = row_means(np.array(found))
+        score, chance = seen_means(found, axis=1)
         return float(score), float(chance)
 
 
@@ -353,9 +340,7 @@ class Reconstruction(_SubjectBySubject):
             "score", score, ("correlation", "r2"), owner="Reconstruction"
         )
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         return reconstruction_score(*predict(), score=self.score), 0.0
 
 
@@ -371,9 +356,7 @@ class Correlation(_SubjectBySubject):
     def _prepare(self, features: Any, aligner: Any) -> Matrix:
         return zscored(to_numpy(features))
 
-    def _score(
-        self, own: Matrix, others: Matrix, films: Codes, predict: Any
-    ) -> tuple[Any, float]:
+    def _score(self, own: Matrix, others: Matrix, films: Codes, predict: Any) -> Any:
         return column_correlations(own, others), 0.0
 
 

@@ -1,5 +1,12 @@
-"""Scores of shared features and of reconstructed voxels: numerics on arrays."""
+"""Scores of shared features and of reconstructed voxels: numerics on arrays.
 
+People are compared where they saw the same: on a timeline of stimulus ids, which are
+moments such as "film@12.5", or numbers; other texts come in the order in which they
+first appear. Who was scanned at other times is resampled beforehand, by
+:func:`brainweave.study.film_clock`.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,14 +16,154 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
+from brainweave._core.labels import object_array
 from brainweave._core.validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
     check_option,
 )
-from brainweave.evaluation.timeline import refuse_strangers, study_timeline
 from brainweave.study.study import Study, Subject
+from brainweave.study.subject import split_moments
+
+LONGEST = 20  # places per time that anybody saw: more are no film, but codes
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Places, one per time step, in which nobody may have a sample.
+
+    `places` has the place of each sample of each subject, -1 without an id; `films` the
+    number of the film at each place; `names` the films.
+    """
+
+    places: list[Codes]
+    films: Codes
+    names: list[str]
+
+    def place(self, x: Matrix, subject: int) -> Matrix:
+        """Put the rows of a subject at their places among rows of NaN."""
+        out = np.full((self.films.size, x.shape[1]), np.nan)
+        known = self.places[subject] >= 0
+        out[self.places[subject][known]] = x[known]
+        return out
+
+    @property
+    def seen(self) -> Any:
+        """Who has a sample at which place, as booleans (n_subjects, n_places)."""
+        seen = np.zeros((len(self.places), self.films.size), bool)
+        for own, places in zip(seen, self.places, strict=True):
+            own[places[places >= 0]] = True
+        return seen
+
+
+def study_timeline(study: Study) -> Timeline:
+    """Return the timeline of a study, by its rows unless these show something else.
+
+    Refuses subjects whose samples differ while somebody has no ids.
+    """
+    first = study.subjects[0]
+    for subject in study:
+        for what in ("n_samples", "labels", "stimuli"):
+            own, known = getattr(subject, what), getattr(first, what)
+            if own is None or known is None or np.array_equal(own, known):
+                continue
+            if all(s.stimuli is not None for s in study):
+                ids = [np.asarray(s.stimuli, object).tolist() for s in study]
+                return timeline(ids, study.ids)
+            shown = {"n_samples": f"{own} samples", "labels": "other categories"}
+            raise InputError(
+                f"The samples of subject {subject.id!r} differ from those of "
+                f"{first.id!r} ({shown.get(what, 'other stimuli')}). This compares "
+                "subjects sample by sample: give the stimulus id of every sample, as "
+                "y or as stimuli of the subjects, so that what both saw is compared."
+            )
+    n = first.n_samples
+    return Timeline([np.arange(n)] * len(study), np.zeros(n, np.intp), [])
+
+
+def timeline(ids: list[list[Any]], names: list[str]) -> Timeline:
+    """Put the ids of named subjects on a timeline.
+
+    Examples
+    --------
+    >>> line = timeline([[3, 1, 2], [2, 5]], ["a", "b"])
+    >>> [places.tolist() for places in line.places], line.films.size
+    ([[2, 0, 1], [1, 4]], 5)
+    """
+    held = Counter(v for own in ids for v in own if v is not None)
+    films, times = _films_and_times(list(held))
+    moments = dict(zip(held, zip(films, times, strict=True), strict=True))
+    for name, own in zip(names, ids, strict=True):
+        twice = [v for v, n in Counter(own).items() if n > 1 and v is not None]
+        if twice:
+            raise InputError(
+                f"Subject {name!r} has the stimulus id {twice[0]!r} more than once; "
+                "the ids of a film are unique within a subject."
+            )
+    listed = list(dict.fromkeys(films))
+    for film in listed:
+        _check_units(film, ids, names, moments, held)
+    place_of: dict[Any, int] = {}
+    film_at: list[int] = []
+    for number, film in enumerate(listed):
+        of_film = {v: time for v, (name, time) in moments.items() if name == film}
+        seconds = np.unique(list(of_film.values()))
+        step = np.median(np.diff(seconds)) if seconds.size > 1 else 1
+        grid = np.round((seconds - seconds[0]) / step).astype(int)
+        if (np.diff(grid) == 0).any() or grid[-1] > LONGEST * seconds.size:
+            grid = np.arange(seconds.size)
+        at = dict(zip(seconds.tolist(), (grid + len(film_at)).tolist(), strict=True))
+        place_of |= {v: at[time] for v, time in of_film.items()}
+        film_at += [number] * (1 + int(grid[-1]))
+    places = [np.array([place_of.get(v, -1) for v in own], np.intp) for own in ids]
+    return Timeline(places, np.array(film_at, np.intp), listed)
+
+
+def _films_and_times(ids: list[Any]) -> tuple[list[str], list[float]]:
+    if all(isinstance(v, int | float) for v in ids):
+        return [""] * len(ids), [float(v) for v in ids]
+    found = split_moments(object_array(ids))
+    if found is None or None in found[0].tolist():
+        return [""] * len(ids), [float(i) for i in range(len(ids))]
+    return found[0].tolist(), found[1].tolist()
+
+
+def _check_units(
+    film: str, ids: list[list[Any]], names: list[str], moments: Any, held: Any
+) -> None:
+    """Refuse a subject whose ids advance by longer steps, to where nobody else is."""
+    steps = []
+    for name, own in zip(names, ids, strict=True):
+        of_film = [v for v in own if v is not None and moments[v][0] == film]
+        if len(of_film) > 2:
+            step = np.diff(sorted(moments[v][1] for v in of_film)).min()
+            alone = sum(held[v] == 1 for v in of_film)
+            steps.append((step, name, alone > 0.1 * len(of_film)))
+    for step, name, elsewhere in steps:
+        least, other, _ = min(steps)
+        if elsewhere and step > 1.05 * least:  # ids may be rounded
+            raise InputError(
+                f"The stimulus ids of subject {name!r} advance by {step:g}, those of "
+                f"{other!r} by {least:g}. Give them in one unit; samples of another "
+                "repetition time must be resampled to one clock (film_clock)."
+            )
+
+
+def refuse_strangers(seen: Any, ids: list[Any], names: list[str]) -> None:
+    """Refuse a subject none of whose samples anybody else has."""
+    for i, own in enumerate(seen):
+        if (own & np.delete(seen, i, axis=0).any(axis=0)).any():
+            continue
+        rest = next(k for j, k in enumerate(ids) if j != i)
+        raise InputError(
+            f"Subject {names[i]!r} has no stimulus id in common with the others: it "
+            f"has {ids[i][0]!r} to {ids[i][-1]!r}, subject {names[not i]!r} has "
+            f"{rest[0]!r} to {rest[-1]!r}. Give the ids of all in one form and unit."
+        )
+
+
+# -- scores ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -120,8 +267,8 @@ def time_segment_matching(
     found = [segment_hits(*pair, **how) for pair in zip(features, others, strict=True)]
     matched, chances = np.array(found).transpose(1, 0, 2)
     return SegmentMatching(
-        scores=row_means(matched),
-        chance=known_mean(row_means(chances)),
+        scores=seen_means(matched, axis=1),
+        chance=known_mean(seen_means(chances, axis=1)),
         matched=matched,
         n_samples=np.array(
             [both.sum() for both in map(seen_by_both, features, others)]
@@ -151,8 +298,16 @@ def segment_hits(
     Rows of NaN were not seen. Segments count where enough was seen by both and there is
     a rival; segments do not cross from one film into another.
     """
-    check_fraction("enough", enough, owner="time_segment_matching")
-    starts = _segment_starts(len(own), window, step)
+    owner = "time_segment_matching"
+    check_fraction("enough", enough, owner=owner)
+    check_int("window", window, minimum=1, owner=owner)
+    check_int("step", step, minimum=1, owner=owner)
+    if len(own) < 2 * window:
+        raise InputError(
+            f"{len(own)} samples hold no two segments of window={window} samples that "
+            "do not overlap. Use a shorter window."
+        )
+    starts = np.arange(0, len(own) - window + 1, step)
     at = np.ix_(starts, starts)
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
     correlation, common = _segment_correlations(own, others, window)
@@ -224,17 +379,6 @@ def _diagonal_sums(products: Matrix, window: int) -> Matrix:
     return total
 
 
-def _segment_starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
-    check_int("window", window, minimum=1, owner="time_segment_matching")
-    check_int("step", step, minimum=1, owner="time_segment_matching")
-    if n_samples < 2 * window:
-        raise InputError(
-            f"{n_samples} samples hold no two segments of window={window} samples that "
-            "do not overlap. Use a shorter window."
-        )
-    return np.arange(0, n_samples - window + 1, step)
-
-
 def reconstruction_score(
     truth: Any, predicted: Any, *, score: str = "correlation"
 ) -> Matrix:
@@ -283,11 +427,7 @@ def reconstruction_score(
 
 
 def on_timeline(
-    shared: Sequence[Any],
-    ids: Sequence[Any] | None,
-    standardize: bool,
-    *,
-    owner: str,
+    shared: Sequence[Any], ids: Sequence[Any] | None, standardize: bool, *, owner: str
 ) -> tuple[list[Matrix], Codes]:
     """Return features on one timeline, rows of NaN where nothing was seen, and films.
 
@@ -319,35 +459,24 @@ def seen_by_both(a: Matrix, b: Matrix) -> Any:
     return ~np.isnan(a[:, :1] + b[:, :1]).any(axis=1)
 
 
-def average_seen(arrays: Sequence[Matrix]) -> Matrix:
-    """Average rows over those who saw them; NaN where nobody did."""
-    total, seen = _sums(arrays)
-    return np.asarray(np.where(seen > 0, total / np.maximum(seen, 1), np.nan))
+def seen_means(values: Any, axis: int) -> Matrix:
+    """Average over what is known along an axis; NaN where nothing is."""
+    values = np.asarray(values)
+    known = ~np.isnan(values)
+    total, count = np.where(known, values, 0).sum(axis), known.sum(axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def averages_of_others(arrays: Sequence[Matrix]) -> list[Matrix]:
     """Return, for each subject, the average of the others who saw a row."""
-    total, seen = _sums(arrays)
+    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
+    total = np.sum([np.nan_to_num(x) for x in arrays], axis=0)
     found = []
     for x in arrays:
         n = seen - ~np.isnan(x[:, :1])
         others = (total - np.nan_to_num(x)) / np.maximum(n, 1)
         found.append(np.where(n > 0, others, np.nan))
     return found
-
-
-def _sums(arrays: Sequence[Matrix]) -> tuple[Matrix, Codes]:
-    """Return sums of rows over those who saw them, and how many did."""
-    seen = np.sum([~np.isnan(x[:, :1]) for x in arrays], axis=0)
-    return np.sum([np.nan_to_num(x) for x in arrays], axis=0), seen
-
-
-def row_means(values: Matrix) -> Matrix:
-    """Return means over what is known in each row; NaN where nothing is."""
-    known = ~np.isnan(values)
-    total = np.where(known, values, 0).sum(axis=1)
-    count = known.sum(axis=1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _scale(x: Matrix) -> Matrix:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.html import frame_html, result_html
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
-from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
+from brainweave.evaluation.classifiers import p_value, permuted_means, smallest_p
 from brainweave.persistence.codec import json_checksum, plain
 
 if TYPE_CHECKING:
@@ -30,14 +30,8 @@ Record = dict[str, Any]
 
 INCIDENTAL = ("n_jobs", "progress")  # settings that no result depends on
 _OF_A_FOLD = (
-    "subject_scores",
-    "balanced_accuracy",
-    "n_train",
-    "n_test",
-    "nu",
-    "n_by_means",
-    "best_params",
-    "n_components",
+    *("subject_scores", "balanced_accuracy", "n_train", "n_test", "nu", "n_by_means"),
+    *("best_params", "n_components"),
 )
 
 
@@ -154,31 +148,6 @@ class ClassificationResult(_Scores):
     smallest_p: float | None = None
     permutation_scores: Matrix = field(default_factory=lambda: np.empty(0), repr=False)
 
-    @classmethod
-    def _from_records(
-        cls, records: Sequence[Record], *, categories: list[Any], **fields: Any
-    ) -> Self:
-        """Make a result of the records of its folds, and its other fields."""
-        folds = [
-            {
-                **{k: r[k] for k in ("half", "fold", "test_subjects")},
-                "accuracy": r["score"],
-                **{k: r.get(k) for k in _OF_A_FOLD},
-            }
-            for r in records
-        ]
-        return cls(
-            scores=np.array([r["score"] for r in records], dtype=np.float64),
-            folds=folds,
-            categories=list(categories),
-            confusion=np.sum([r["confusion"] for r in records], axis=0, dtype=np.intp),
-            chance=chance_level(records),
-            p_value=p_value(records),
-            smallest_p=smallest_p(records),
-            permutation_scores=permuted_means(records),
-            **fields,
-        )
-
     @property
     def n_components(self) -> list[int]:
         """Numbers of shared features in use over the folds, sorted; most often one."""
@@ -251,40 +220,6 @@ class SubjectScores(_Scores):
     n_samples: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
     common: Codes = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
 
-    @classmethod
-    def _from_records(
-        cls,
-        records: Sequence[Record],
-        *,
-        subjects: list[str],
-        score: str,
-        **fields: Any,
-    ) -> Self:
-        """Make a result of the records of its folds, with scores subject by subject."""
-        n_parts = 1 + max(r["half"] for r in records)
-        scores = np.full((n_parts, len(subjects)), np.nan)
-        n_samples = np.zeros(scores.shape, np.intp)
-        common = np.zeros((*scores.shape, len(subjects)), np.intp)
-        for r in records:
-            where = [subjects.index(id) for id in r["test_subjects"]]
-            scores[r["half"], where] = np.array(r["subject_scores"], np.float64)
-            n_samples[r["half"], where] = r.get("n_samples", 0)
-            common[r["half"], where] = r.get("common", 0)
-        if np.isnan(scores).all():
-            raise InputError(
-                "No subject could be scored: too few samples were seen by a subject "
-                "and by others. Use a shorter window, or score more samples."
-            )
-        return cls(
-            scores=scores,
-            chance=chance_level(records),
-            subjects=list(subjects),
-            score=score,
-            n_samples=n_samples,
-            common=common,
-            **fields,
-        )
-
     @property
     def chance_is(self) -> str:
         """Which chance it is, in words."""
@@ -323,8 +258,8 @@ class SubjectScores(_Scores):
         if len(counts) > 1:
             gaps = f"; {counts[0]} to {counts[-1]} samples per subject"
         return (
-            f"{self.method} ({self.protocol}): {self.score} {self.mean:.3f} ± "
-            f"{self.std:.3f}, chance {self.chance:.3f}{weighed}{gaps}"
+            f"{self.method} ({self.protocol}): {self.score} {self.mean:z.3f} ± "
+            f"{self.std:.3f}, chance {self.chance:z.3f}{weighed}{gaps}"
         )
 
 
@@ -380,7 +315,7 @@ class LearningCurve:
     def __str__(self) -> str:
         lines = [
             f"{p['method']}, {p['fraction']:.3g} of the aligning data ({p['samples']} "
-            f"samples): {self.score} {p['mean']:.3f} ± {p['se']:.3f}"
+            f"samples): {self.score} {p['mean']:z.3f} ± {p['se']:.3f}"
             for p in self.points
         ]
         return "\n".join([*lines, f"chance {self.chance:.3f}", *self.notes])
@@ -421,12 +356,6 @@ class GridResult:
         except InputError as error:  # nobody has a score
             return f"InputError: {error}"
 
-    def warnings_of(self, method: str) -> list[str]:
-        """Return the warnings of a method, each once, without their categories."""
-        own = (r["warnings"] for r in self.records if r["method"] == method)
-        texts = (text for warned in own for text in warned)
-        return list(dict.fromkeys(t.partition(": ")[2] for t in texts))
-
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
         return f"GridResult({len(self.records)} cells, {failed} failed)"
@@ -436,17 +365,49 @@ def make_result(
     records: Sequence[Record], *, categories: list[Any], **fields: Any
 ) -> ClassificationResult | SubjectScores:
     """Make the result that records are of: of classes, or subject by subject."""
+    fields |= {"chance": chance_level(records)}
     if all("confusion" in r for r in records):
-        return ClassificationResult._from_records(
-            records, categories=categories, **fields
+        folds = [
+            {
+                **{k: r[k] for k in ("half", "fold", "test_subjects")},
+                "accuracy": r["score"],
+                **{k: r.get(k) for k in _OF_A_FOLD},
+            }
+            for r in records
+        ]
+        return ClassificationResult(
+            scores=np.array([r["score"] for r in records], dtype=np.float64),
+            folds=folds,
+            categories=list(categories),
+            confusion=np.sum([r["confusion"] for r in records], axis=0, dtype=np.intp),
+            p_value=p_value(records),
+            smallest_p=smallest_p(records),
+            permutation_scores=permuted_means(records),
+            **fields,
         )
-    design = fields["design"]
+    design, ids = fields["design"], list(fields["study"]["subjects"])
     if all("standardized" in r for r in records):
         design["standardize"] = all(r["standardized"] for r in records)
-    return SubjectScores._from_records(
-        records,
-        subjects=fields["study"]["subjects"],
+    n_parts = 1 + max(r["half"] for r in records)
+    scores = np.full((n_parts, len(ids)), np.nan)
+    n_samples = np.zeros(scores.shape, np.intp)
+    common = np.zeros((*scores.shape, len(ids)), np.intp)
+    for r in records:
+        where = r["half"], [ids.index(id) for id in r["test_subjects"]]
+        scores[where] = np.array(r["subject_scores"], np.float64)
+        n_samples[where] = r.get("n_samples", 0)
+        common[where] = r.get("common", 0)
+    if np.isnan(scores).all():
+        raise InputError(
+            "No subject could be scored: too few samples were seen by a subject and by "
+            "others. Use a shorter window, or score more samples."
+        )
+    return SubjectScores(
+        scores=scores,
+        subjects=ids,
         score=design.get("score") or design["measure"],
+        n_samples=n_samples,
+        common=common,
         **fields,
     )
 
@@ -484,33 +445,25 @@ def write_results(
     errors: Mapping[str, str] | None = None,
 ) -> None:
     """Write results by name, and the errors of methods without one, as JSON."""
+    named = {
+        name: plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
+        for name, r in results.items()
+    }
     document = {
         "format": FORMAT,
         "brainweave": __version__,
-        "results": {
-            name: _without_nan(
-                plain({f.name: getattr(r, f.name) for f in fields(r)}, other=str)
-            )
-            for name, r in results.items()
-        },
+        "results": json.loads(json.dumps(named), parse_constant=_without_nan),
         "errors": dict(errors or {}),
     }
     document["checksum"] = json_checksum(document)
     write_text(Path(path), json.dumps(document, indent=1) + "\n")
 
 
-def _without_nan(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by None in nested lists."""
-    if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and np.isnan(value) else value
+def _without_nan(constant: str) -> float | None:
+    return None if constant == "NaN" else float(constant)
 
 
-def read_results(
-    path: str | PathLike[str],
-) -> tuple[dict[str, Any], dict[str, str]]:
+def read_results(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Read results and errors that :func:`write_results` wrote; refuse all else."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))

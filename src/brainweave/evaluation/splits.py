@@ -32,7 +32,7 @@ from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel
 from brainweave.basis.signatures import same_samples, sample_signatures
 from brainweave.basis.voxels import SampleProducts
-from brainweave.evaluation.timeline import refuse_strangers, timeline
+from brainweave.evaluation.metrics import refuse_strangers, timeline
 from brainweave.study.provenance import scaled_within
 from brainweave.study.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject

@@ -121,9 +121,30 @@ class GDMCV(BaseAligner):
             )
 
     def _fit(self, subjects: list[Any], y: Any) -> None:
-        settings = self._settings()
+        listed = {
+            "energy": self.energies,
+            "kernel": self.kernels,
+            "n_components": np.ravel(np.array(self.n_components, object)).tolist(),
+        }
+        settings = list(ParameterGrid(listed))  # refuses what is no list
+        for params in settings:
+            kernel = params["kernel"]
+            named, hp = kernel if isinstance(kernel, tuple) else (kernel, None)
+            hp = None if hp is None else {"hp": hp}
+            params |= {"kernel": named, "kernel_params": hp}
+            self._model(params)._basis_settings(None)  # refuses what cannot be
         bases = self._read_bases(subjects, y)
-        split = _halves(bases, y)
+        if any(basis._data is None for basis in bases):
+            raise InputError(
+                "A basis without its samples cannot be divided into halves that are "
+                "scored. Pass X to GDMCV."
+            )
+        study = Study(
+            Subject(str(i), basis._data, labels=known, runs=basis.runs)
+            for i, (basis, known) in enumerate(zip(bases, y, strict=True))
+        )
+        # of the samples, not of Gram matrices: voxels get the scale of their half
+        split = SplitStudy(split_in_halves(study, half_masks(study, "category")))
         # too few subjects or samples may be left for anyone to join
         for protocol in dict.fromkeys((self.protocol, "joint")):
             tried = [self._score(split, params, protocol) for params in settings]
@@ -173,49 +194,19 @@ class GDMCV(BaseAligner):
         self, split: SplitStudy, params: dict[str, Any], protocol: str
     ) -> tuple[NDArray[Any], str]:
         """Return the scores of one setting, and why it cannot be scored."""
-        how: Any = {"leave_out": self.leave_out, "protocol": protocol}
+        model = self._model(params)
         with warnings.catch_warnings():
             # the final fit warns of the setting that is chosen
             warnings.simplefilter("ignore", UserWarning)
             try:
-                model = self._model(params)
                 found = between_subject_classification(
-                    model, split, classifier=self.classifier, n_jobs=self.n_jobs, **how
+                    model,
+                    split,
+                    leave_out=self.leave_out,
+                    protocol=protocol,
+                    classifier=self.classifier,
+                    n_jobs=self.n_jobs,
                 )
             except BrainweaveError as error:
                 return np.empty(0), str(error)
         return found.scores, ""
-
-    def _settings(self) -> list[dict[str, Any]]:
-        """Return the parameters of PaperGDM for every combination of candidates."""
-        listed = {
-            "energy": self.energies,
-            "kernel": self.kernels,
-            "n_components": np.ravel(np.array(self.n_components, object)).tolist(),
-        }
-        settings = []
-        for params in ParameterGrid(listed):  # refuses what is no list
-            kernel = params["kernel"]
-            named, hp = kernel if isinstance(kernel, tuple) else (kernel, None)
-            hp = None if hp is None else {"hp": hp}
-            params |= {"kernel": named, "kernel_params": hp}
-            self._model(params)._basis_settings(None)  # refuses what cannot be
-            settings.append(params)
-        return settings
-
-
-def _halves(bases: list[SubjectBasis], labels: list[Any]) -> SplitStudy:
-    """Halve the samples of bases by category.
-
-    From the samples, not from the Gram matrices: voxels get the scale of their half.
-    """
-    if any(basis._data is None for basis in bases):
-        raise InputError(
-            "A basis without its samples cannot be divided into halves that are "
-            "scored. Pass X to GDMCV."
-        )
-    study = Study(
-        Subject(str(i), basis._data, labels=known, runs=basis.runs)
-        for i, (basis, known) in enumerate(zip(bases, labels, strict=True))
-    )
-    return SplitStudy(split_in_halves(study, half_masks(study, "category")))

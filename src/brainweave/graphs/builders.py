@@ -203,10 +203,8 @@ class Graph(Stored):
         return scipy.sparse.csr_array(total)
 
     def connected_components(self) -> tuple[int, NDArray[np.intp]]:
-        """Return the number of connected parts, and the part of each sample.
-
-        Samples are linked through their groups, so group terms are not expanded.
-        """
+        """Return the number of connected parts, and the part of each sample."""
+        # samples are linked through their groups, so group terms are not expanded
         offset = size = self.n_samples
         rows, columns = [np.empty(0, int)], [np.empty(0, int)]
         for term in self.groups:
@@ -270,24 +268,11 @@ def _connected(i: Any, j: Any, size: int) -> NDArray[np.intp]:
 def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
     """Return the graph with its group terms weighed and lonely groups left out.
 
-    Categories count alike (``1 / size``). Time ids count by how many subjects saw them,
-    ``1 / number of subjects`` a sample: dividing by the size of the group there would
-    let few subjects agree among themselves at the expense of the whole. On a complete
-    study the two are the same.
+    `balance` is that of :func:`label_graph`, or one per term. Time ids count by how
+    many subjects saw them: dividing by the size of the group would let few subjects
+    agree among themselves at the expense of the whole. If all saw all, it is the same.
 
-    Parameters
-    ----------
-    graph : Graph
-        Of groups; a matrix of weights stays as it is.
-    balance : {"groups", "subjects", "none"}, or one per term
-        "groups", for labels: the affinity of two groups is divided by the root of
-        their sizes, so that all count alike. "subjects", for time ids: it is divided
-        by the number of subjects. "none" leaves it.
-
-    Examples
-    --------
-    >>> y = [["a", "a", "a", "b"], ["a", "b", "c", "c"]]
-    >>> graph = label_graph(y, different=0)
+    >>> graph = label_graph([["a", "a", "a", "b"], ["a", "b", "c", "c"]], different=0)
     >>> weigh_groups(graph, "groups").groups[0].affinity.diagonal()
     array([0.25, 0.5 , 0.  ])
     """
@@ -314,8 +299,7 @@ def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
 def equal_group_weights(graph: Graph) -> Graph:
     """Return the graph with all groups of a term counting alike, as on average before.
 
-    The target of a sample is then the mean over all samples of its group, however many
-    there are. Terms with an affinity between groups, and a matrix, stay as they are.
+    The target of a sample is then the mean over all samples of its group.
     """
     terms = []
     for term in graph.groups:
@@ -335,10 +319,9 @@ def equal_group_weights(graph: Graph) -> Graph:
 
 
 def _without_lonely_groups(term: GroupTerm, where: NDArray[np.intp]) -> GroupTerm:
-    """Remove the weights of groups that link no two subjects.
+    """Remove the groups that are, with all their neighbours, of one subject.
 
-    These are the groups all of whose samples, and all of whose neighbours in the
-    affinity, are of one subject; `where` is each sample's subject.
+    `where` is each sample's subject.
     """
     known = term.codes != NO_GROUP
     present = np.zeros((int(where.max()) + 1, len(term.names)), dtype=bool)
@@ -477,11 +460,7 @@ def affinity_graph(
     return _group_graph(encoded, matrix, balance)
 
 
-def feature_graph(
-    features: Sequence[Any],
-    *,
-    whiten: bool | float = True,
-) -> Graph:
+def feature_graph(features: Sequence[Any], *, whiten: bool | float = True) -> Graph:
     r"""Connect samples by the similarity of features of their stimuli.
 
     The weight of two samples is the inner product of their features, each less its mean
@@ -529,25 +508,21 @@ def feature_graph(
     if not known.any():
         raise InputError("No sample has features; all rows of features have NaN.")
     mean = stacked[known].mean(axis=0)
-    unique, where = np.unique(stacked[known] - mean, axis=0, return_inverse=True)
+    centred = stacked[known] - mean
+    unique, where = np.unique(centred, axis=0, return_inverse=True)
     codes = np.full(len(stacked), NO_GROUP)
     codes[known] = where.ravel()
     affinity = np.eye(stacked.shape[1])
     if whiten is not False:
         least = FLOOR if whiten is True else whiten
         least = check_fraction("whiten", least, owner="a graph")
-        affinity = _inverse_covariance(stacked[known] - mean, least)
+        values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+        if not values[-1] > 0:
+            raise InputError("The features are the same for all samples.")
+        affinity = (vectors / np.maximum(values, least * values[-1])) @ vectors.T
     names = tuple(range(len(unique)))
     term = GroupTerm(codes, affinity, names, unique, mean)
     return Graph(tuple(map(len, arrays)), (term,))
-
-
-def _inverse_covariance(centred: Matrix, least: float) -> Matrix:
-    """Return the inverse, variances below a share of the largest counting as that."""
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
-    if not values[-1] > 0:
-        raise InputError("The features are the same for all samples.")
-    return np.asarray((vectors / np.maximum(values, least * values[-1])) @ vectors.T)
 
 
 def neighbor_graph(
@@ -592,17 +567,15 @@ def neighbor_graph(
             "of other subjects to be joined with."
         )
     stacked, where = np.concatenate(arrays), np.repeat(np.arange(len(arrays)), lengths)
-    rows, columns = [], []
-    for i in range(len(arrays)):
+    nearest = []
+    for i, own in enumerate(arrays):
         others = np.flatnonzero(where != i)
         search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric)
-        found = search.fit(stacked[others]).kneighbors(arrays[i], return_distance=False)
-        columns.append(others[found.ravel()])
-        rows.append(np.repeat(np.flatnonzero(where == i), n_neighbors))
-    edges = (np.concatenate(rows), np.concatenate(columns))
-    directed = scipy.sparse.csr_array(
-        (np.ones(edges[0].size), edges), (where.size, where.size)
-    )
+        found = search.fit(stacked[others]).kneighbors(own, return_distance=False)
+        nearest.append(others[found.ravel()])
+    rows = np.repeat(np.arange(where.size), n_neighbors)
+    edges = (np.ones(rows.size), (rows, np.concatenate(nearest)))
+    directed = scipy.sparse.csr_array(edges, (where.size, where.size))
     return Graph(lengths, matrix=scipy.sparse.csr_array(directed.maximum(directed.T)))
 
 

@@ -46,6 +46,8 @@ NO_FUNCTION = (
 )
 
 Sizes = dict[str, int]
+Table = Mapping[str, Any]
+Arrays = Mapping[str, NDArray[Any]]
 
 # what arrays "of" something hold, as NumPy's kinds of types
 _HOLDING = {"float": "f", "int": "i", "real": "fiub", "any": "fiubUO", "sparse": "f"}
@@ -152,7 +154,7 @@ class Writer:
             "model file cannot hold. Use numbers, texts, lists or arrays."
         )
 
-    def encode_table(self, values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    def encode_table(self, values: Table, path: str) -> dict[str, Any]:
         """Return named values as JSON."""
         dot = f"{path}." if path else ""
         return {name: self.encode(v, f"{dot}{name}") for name, v in values.items()}
@@ -240,9 +242,7 @@ class Node:
         if not isinstance(self.value, dict) or set(self.value) != set(keys):
             self.refuse(f"does not have the entries {', '.join(sorted(keys))}")
 
-    def check_values(
-        self, values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes
-    ) -> None:
+    def check_values(self, values: Table, kinds: Table, sizes: Sizes) -> None:
         """Refuse values that are not of their kinds; see :func:`problem_with`."""
         for key, kind in kinds.items():
             name = key.rstrip("?")
@@ -287,11 +287,6 @@ def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     matrix = scipy.sparse.csr_array(tuple(parts.values()), shape=shape)
     matrix.check_format(full_check=True)
     return matrix
-
-
-def _write_table(writer: Writer, table: Any, path: str) -> dict[str, Any]:
-    columns = table.reset_index().to_dict("list")
-    return {name: writer.encode(column, path) for name, column in columns.items()}
 
 
 def _read_table(node: Node) -> Any:
@@ -344,7 +339,11 @@ KINDS: dict[str, Kind] = {
     ),
     "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
     "table": Kind(
-        lambda value: type(value).__name__ == "DataFrame", _write_table, _read_table
+        lambda value: type(value).__name__ == "DataFrame",
+        lambda writer, table, path: writer.encode_table(
+            table.reset_index().to_dict("list"), path
+        ),
+        _read_table,
     ),
     "image": Kind(
         lambda value: (
@@ -363,9 +362,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def write_container(
-    path: Path, document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> None:
+def write_container(path: Path, document: Table, arrays: Arrays) -> None:
     """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
     if path.suffix != SUFFIX:
         raise ModelFileError(
@@ -400,7 +397,7 @@ def write_container(
         ) from error
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+def _digest(arrays: Arrays) -> str:
     """Return the SHA-256 of arrays with their names, types and shapes."""
     digest = hashlib.sha256()
     for name, values in sorted(arrays.items()):
@@ -464,9 +461,7 @@ def _read_document(metadata: dict[str, str]) -> dict[str, Any]:
     return document
 
 
-def _map_arrays(
-    file: Any, start: int, header: Any
-) -> Iterator[tuple[str, NDArray[Any]]]:
+def _map_arrays(file: Any, start: int, header: Any) -> Iterator[tuple[str, Any]]:
     """Yield the arrays, mapped copy on write; they fill the file without gaps."""
     size = os.fstat(file.fileno()).st_size - start
     flat: Any = np.empty(0, np.uint8)

@@ -9,8 +9,8 @@ import numpy as np
 from brainweave._core.arrays import Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import is_missing
-from brainweave.evaluation import timeline as timelines
-from brainweave.evaluation.metrics import average_seen, zscored
+from brainweave.evaluation import metrics
+from brainweave.evaluation.metrics import seen_means, zscored
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, GRID, MUTED
 
@@ -21,16 +21,10 @@ N_TICKS = 9
 
 
 @dataclass(frozen=True)
-class Timeline(timelines.Timeline):
+class Timeline(metrics.Timeline):
     """Time steps of films, in order, and the step that each sample shows."""
 
     seconds: Matrix | None = None  # into the film at each step, if ids tell
-
-    def lay(self, values: Sequence[Any]) -> list[Matrix]:
-        """Put rows of subjects at their steps; NaN where a subject has no sample."""
-        return [
-            self.place(np.asarray(to_numpy(x), float), i) for i, x in enumerate(values)
-        ]
 
     def standardized(self, shared: Sequence[Any]) -> list[Matrix]:
         """Bring the features of each person to unit variance within each film."""
@@ -51,19 +45,24 @@ class Timeline(timelines.Timeline):
         return f"{film} {time}".strip()
 
 
-def read_timeline(study: Any) -> Timeline | None:
-    """Return the time steps of a study of films; None if it is none.
+def read_timeline(study: Any) -> Timeline:
+    """Return the time steps of a study of films, or those that are given.
 
     Samples correspond by their stimulus ids, or, without categories, row by row.
     """
+    if isinstance(study, Timeline):
+        return study
     ids = [s.stimuli for s in study]
     lengths = {s.n_samples for s in study}
     if any(own is None for own in ids):
         if len(lengths) > 1 or study.categories:
-            return None
+            raise InputError(
+                "The samples have no stimulus ids, so nothing tells who saw what when: "
+                "see brainweave.study.film_clock."
+            )
         ids = [np.arange(n) for n in lengths] * len(study)
     known = [[None if is_missing(v) else v for v in own.tolist()] for own in ids]
-    clock = timelines.timeline(known, study.ids)
+    clock = metrics.timeline(known, study.ids)
     seconds: Any = np.full(clock.films.size, np.nan)
     for subject, places in zip(study, clock.places, strict=True):
         if subject.times is not None:
@@ -72,16 +71,6 @@ def read_timeline(study: Any) -> Timeline | None:
     seconds = np.interp(steps, steps[shown], seconds[shown]) if shown.any() else None
     names = [style.clean_text(name.rstrip("@:-_ ")) for name in clock.names]
     return Timeline(clock.places, clock.films, names, seconds)
-
-
-def _need_timeline(study: Any) -> Timeline:
-    found = study if isinstance(study, Timeline) else read_timeline(study)
-    if found is None:
-        raise InputError(
-            "The samples have no stimulus ids, so nothing tells who saw what when: see "
-            "brainweave.study.film_clock."
-        )
-    return found
 
 
 def _label_clock(ax: Any, timeline: Timeline) -> None:
@@ -104,10 +93,7 @@ def _label_clock(ax: Any, timeline: Timeline) -> None:
 
 @style.styled
 def plot_coverage(
-    study: Any,
-    *,
-    names: Sequence[str] | None = None,
-    axes: "Axes | None" = None,
+    study: Any, *, names: Sequence[str] | None = None, axes: "Axes | None" = None
 ) -> "Axes":
     """Plot who saw which part of the films, a strip per subject.
 
@@ -136,7 +122,7 @@ def plot_coverage(
     """
     from matplotlib.colors import to_rgba
 
-    timeline = _need_timeline(study)
+    timeline = read_timeline(study)
     names = names or [s.id for s in study]
     colors = [to_rgba(color) for color in style.palette(len(timeline.names))]
     image = np.array(colors)[timeline.films] * timeline.seen[:, :, None]
@@ -180,12 +166,13 @@ def plot_time_courses(
     >>> plot_time_courses([s.data() for s in film], film).get_xlabel()
     'time in the film (minutes:seconds)'
     """
-    timeline = _need_timeline(study)
+    timeline = read_timeline(study)
     wanted = [k for k in components if k < to_numpy(shared[0]).shape[1]]
-    laid = timeline.lay(timeline.standardized([to_numpy(x)[:, wanted] for x in shared]))
+    scaled = timeline.standardized([to_numpy(x)[:, wanted] for x in shared])
+    laid = [timeline.place(x, i) for i, x in enumerate(scaled)]
     ax = style.new_axes(axes, 6.8, 0.8 + 0.85 * len(wanted))
     places = [-5.0 * row for row in range(len(wanted))]
-    mean = average_seen(laid)
+    mean = seen_means(laid, axis=0)
     for column, low in enumerate(places):
         ax.axhline(low, color=GRID, linewidth=0.8)
         for own in laid:  # as an image: many lines would make a page slow

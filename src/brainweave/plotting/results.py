@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from brainweave._core.exceptions import InputError
-from brainweave.evaluation.comparison import (
-    SHARES,
-    UNALIGNED,
-    percent,
-    subject_interval,
-)
+from brainweave.evaluation.comparison import UNALIGNED, subject_interval, write_score
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 from brainweave.study.study import Study, Subject
@@ -40,11 +35,7 @@ def labels_of(subject: Subject) -> list[Any]:
 
 
 @style.styled
-def plot_sequences(
-    study: Any,
-    *,
-    axes: "Axes | None" = None,
-) -> "Axes":
+def plot_sequences(study: Any, *, axes: "Axes | None" = None) -> "Axes":
     """Plot a strip of coloured samples per subject, one colour per category.
 
     Parameters
@@ -155,7 +146,7 @@ class Scored:
 
     def write(self, value: float) -> str:
         """Write a score as people read it: shares in per cent."""
-        return percent(value) if self.score in SHARES else f"{value:.3f}"
+        return write_score(self, value)
 
     def shown(self, members: Sequence["Scored"]) -> str:
         """Return the label of the method, or the name where members share the label."""
@@ -243,11 +234,7 @@ def plot_accuracy(results: Any, *, axes: "Axes | None" = None) -> "Axes":
 
 
 @style.styled
-def plot_confusion(
-    result: Any,
-    *,
-    axes: "Axes | None" = None,
-) -> "Axes":
+def plot_confusion(result: Any, *, axes: "Axes | None" = None) -> "Axes":
     """Plot the confusion matrix of a result as shares of the true category.
 
     Parameters

@@ -64,13 +64,8 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
             config = {**config, "chosen": model.best_params_}
     # an aligner that tunes itself is described by what it chose
     model = getattr(model, "best_estimator_", model)
-    inputs = Inputs(
-        study,
-        model,
-        list_results([] if results is None else results),
-        config,
-        method=method,
-    )
+    listed = list_results([] if results is None else results)
+    inputs = Inputs(study, model, listed, config, method=method)
     scores = {r.called for r in inputs.results}
     if len(scores) > 1:
         raise InputError(
@@ -83,14 +78,15 @@ def gather(*, study: Any, model: Any, results: Any, config: Any) -> Inputs:
         inputs.names = study.ids
     elif model is not None:
         inputs.names = [f"subject {i}" for i in range(len(model.maps_))]
-    inputs.film = None if study is None else _film_of(study, model, inputs)
     inputs.notes = check_same_study(study, model, inputs.results)
-    if model is not None:
-        # by runs where the study has them and is what aligned
-        inputs.check = None if study is None else alignment_check(model, study)
-        if inputs.check is None or not inputs.check.available:
-            inputs.check = alignment_check(model)
-    if model is not None and study is not None:
+    inputs.film = None if study is None else _film_of(study, model, inputs)
+    if model is None:
+        return inputs
+    # by runs where the study has them and is what aligned
+    inputs.check = None if study is None else alignment_check(model, study)
+    if inputs.check is None or not inputs.check.available:
+        inputs.check = alignment_check(model)
+    if study is not None:
         held = getattr(inputs.check, "features", None)
         fits = [*map(len, held or [])] == [s.n_samples for s in study]
         if held and fits and all(np.isfinite(a).all() for a in held):
@@ -108,7 +104,7 @@ def _film_of(study: Any, model: Any, inputs: Inputs) -> Timeline | None:
     if study.categories:
         by_time = (by_time or bool(joined)) and "labels" not in joined
     by_time |= not study.categories and all(s.stimuli is not None for s in study)
-    with suppress(InputError):  # ids that are no times
+    with suppress(InputError):  # no ids, or ids that are no times
         return read_timeline(study) if by_time else None
     return None
 

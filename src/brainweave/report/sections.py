@@ -1,11 +1,21 @@
-"""The chapters of a report; intervals and tests between methods are over subjects."""
+"""The chapters of a report and what they are made of: texts, tables, figures.
 
+Texts are in ``templates/report.toml``. Intervals and tests between methods are over
+subjects.
+"""
+
+import base64
+import io
 import platform
-from collections.abc import Mapping
+import tomllib
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.resources import files
 from itertools import product
+from numbers import Integral, Real
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from markupsafe import Markup
@@ -23,47 +33,166 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.evaluation.information_map import SHOWN
 from brainweave.evaluation.isc import inter_subject_correlation
-from brainweave.evaluation.metrics import average_seen, known_mean
 from brainweave.persistence.codec import plain
-from brainweave.plotting.films import Timeline
-from brainweave.plotting.results import Scored, labels_of, method_label
+from brainweave.plotting.results import labels_of, method_label
 from brainweave.plotting.style import clean_text, subject_name
-from brainweave.report.elements import (
-    MOST_PLACES,
-    TEXTS,
-    Element,
-    Section,
-    Table,
-    measure_texts,
-    picture,
-)
 from brainweave.report.inputs import Inputs
 from brainweave.study.provenance import describe_record
+
+
+def asset(name: str) -> str:
+    """Read a file of the package's templates."""
+    return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+TEXTS: dict[str, dict[str, Any]] = tomllib.loads(asset("report.toml"))
+
+
+def measure_texts(score: str) -> dict[str, str]:
+    """Return what the report says of a kind of score."""
+    return dict(TEXTS["measures"].get(score, TEXTS["measures"]["other"]))
+
+
+def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
+    """Fill in a template; values are escaped unless the template is plain text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("brainweave"),
+        autoescape=escape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["show"] = show
+    return Markup(environment.get_template(template).render(**values))
+
+
+MOST_ROWS = 40  # of places of the brain, or of features
+Part: TypeAlias = dict[str, Any]  # a chapter or element, as the template takes it
+
+
+def element(
+    kind: str,
+    values: Mapping[str, Any] | None = None,
+    *,
+    figure: Any = None,
+    table: Any = None,
+) -> Part:
+    """Make a figure, table or text with the words of its kind, filled in with values.
+
+    Of tables that are found elsewhere as a whole, the first rows are shown.
+    """
+    import pandas as pd
+
+    texts, words = TEXTS["elements"][kind], dict(values or {})
+    shown = None
+    if table is not None:
+        frame = pd.DataFrame(table, dtype=object).dropna(axis="columns", how="all")
+        if "whole" in texts:
+            words["shown"] = f"all {texts['rows']}"
+            if len(frame) > MOST_ROWS:
+                many = f"{len(frame):,} {texts['rows']}; all are in {texts['whole']}"
+                words["shown"] = f"the first {MOST_ROWS} of {many}"
+            frame = frame[:MOST_ROWS]
+        names = [
+            (name, _is_number(frame[name]) and i > 0) for i, name in enumerate(frame)
+        ]
+        shown = {"columns": names, "rows": frame.to_numpy().tolist()}
+    if figure is not None and not isinstance(figure, Markup):
+        figure = picture(figure, texts["label"].format(**words))
+    title, below = (texts.get(n, "").format(**words) for n in ("title", "caption"))
+    told = {"title": title, "caption": below, "wide": texts.get("wide", False)}
+    return {"id": kind, **told, "figure": figure, "table": shown}
+
+
+def _is_number(cells: Any) -> bool:
+    """Whether a column holds numbers, which are aligned to the right."""
+    known = cells.dropna()
+    kinds = [isinstance(c, Real) or str(c).endswith("\u00a0%") for c in known]
+    return bool(kinds) and all(kinds)
+
+
+def section(id: str, elements: Sequence[Part | None], **values: str) -> Part | None:
+    """Make a chapter of the elements that are not None; None without any."""
+    present = [part for part in elements if part is not None]
+    texts = TEXTS["sections"][id]
+    title, intro = (texts.get(n, "").format(**values) for n in ("title", "intro"))
+    return (
+        {"id": id, "title": title, "intro": intro, "elements": present}
+        if present
+        else None
+    )
+
+
+def show(value: Any) -> str:
+    """Write a cell for people."""
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else "no"
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return f"{float(value):z.4g}"
+    return str(value)
+
+
+def picture(drawn: Any, label: str, *, brain: bool = False) -> Markup:
+    """Return axes, a figure or a display of a brain as an ``<img>``, and close it."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    figure: Any = getattr(drawn, "frame_axes", drawn).figure
+    out, kind = io.BytesIO(), "png" if brain else "svg"
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "brainweave"})
+        # the page's fonts draw what Matplotlib's own font lacks
+        missing = "Glyph .* missing|Matplotlib currently does not"
+        warnings.filterwarnings("ignore", message=missing)
+        how: Any = {} if brain else {"transparent": True, "metadata": {"Date": None}}
+        figure.savefig(out, format=kind, dpi=140, **how)
+    plt.close(figure)
+    if brain:
+        # a palette of 64 colours is a quarter of the size, and looks the same
+        image, out = Image.open(out), io.BytesIO()
+        image.convert("RGB").quantize(64).save(out, "PNG", optimize=True)
+    data = base64.b64encode(out.getvalue()).decode()
+    # 1 pt is 1.4 to 1.6 px: text of 8 pt can be read, or the drawing scrolls
+    width = 72 * figure.get_figwidth()
+    style = f"min-width:{1.4 * width:.0f}px;max-width:{1.6 * width:.0f}px"
+    source = f"data:image/{kind.replace('svg', 'svg+xml')};base64,{data}"
+    drawing = '<div class="drawing"><img alt="{}" style="{}" src="{}"></div>'
+    return Markup(drawing).format(label, style, source)
+
 
 MAX_COUNTED = 16  # categories that fit into a table
 
 
-def data_section(inputs: Inputs) -> Section | None:
+def data_section(inputs: Inputs) -> Part | None:
     """Describe the samples: how many, in which order."""
     elements = []
     study = inputs.study
     if study is not None:
         if inputs.film is not None:
-            elements.append(_coverage(inputs, inputs.film))
+            seen = inputs.film.seen
+            everyone, n = int(seen.all(axis=0).sum()), seen.shape[1]
+            values = {"n": n, "all": everyone, "share": percent(everyone / n)}
+            figure = plotting.plot_coverage(inputs.film, names=inputs.names)
+            elements.append(element("coverage", values, figure=figure))
         elif study.categories:
             distinct = len({tuple(map(str, labels_of(s))) for s in study})
             values = {"n": len(inputs.names), "distinct": distinct}
             figure = plotting.plot_sequences(study)
-            elements.append(Element.make("sequences", values, figure=figure))
+            elements.append(element("sequences", values, figure=figure))
         elements.append(_table_of_subjects(inputs))
     done = describe_record(getattr(study, "record", None))
     if done:
-        table = Table(["step", "description"], done)
-        elements.append(Element.make("preprocessing", table=table))
-    return Section.make("data", elements, done=" and preprocessing" if done else "")
+        steps = [{"step": name, "description": text} for name, text in done]
+        elements.append(element("preprocessing", table=steps))
+    return section("data", elements, done=" and preprocessing" if done else "")
 
 
-def _table_of_subjects(inputs: Inputs) -> Element:
+def _table_of_subjects(inputs: Inputs) -> Part:
     study = inputs.study
     columns: dict[str, list[Any]] = {"subject": inputs.names}
     columns["samples"] = [s.n_samples for s in study]
@@ -79,87 +208,76 @@ def _table_of_subjects(inputs: Inputs) -> Element:
     unlabelled = [s.n_unlabelled for s in study]
     if any(unlabelled) and study.categories:
         columns["unlabelled"] = unlabelled
-    return Element.make("subjects", table=Table.of(columns))
+    return element("subjects", table=columns)
 
 
-def results_section(inputs: Inputs) -> Section | None:
+def results_section(inputs: Inputs) -> Part | None:
     """Show accuracies, subject by subject, and confusions."""
     if not inputs.results:
         return None
     parts = (_accuracy, _comparisons, _accuracy_by_subject, _confusion)
     texts = measure_texts(inputs.results[0].score)
-    return Section.make("results", [part(inputs) for part in parts], **texts)
+    return section("results", [part(inputs) for part in parts], **texts)
 
 
-def _accuracy(inputs: Inputs) -> Element:
+def _accuracy(inputs: Inputs) -> Part:
     """Draw and list the methods, protocol by protocol."""
     rows: list[dict[str, Any]] = []
     drawn: dict[str, Any] = {}
     for _, members in inputs.panels:
         drawn |= {inputs.title(s): s.result for s in members}
-        rows += [{"method": s.shown(members), **_numbers(s)} for s in members]
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    folds = [
-        [
-            *(s.name, s.protocol, fold.get("half")),
-            " ".join(map(str, fold.get("test_subjects", ()))),
-            *(float(score), s.chance),
-        ]
-        for s in inputs.results
-        for fold, score in zip(s.folds, s.scores, strict=True)
-    ]
+        for scored in members:
+            balanced = getattr(scored.result, "balanced_accuracy", None)
+            between, n = subject_interval(scored), len(scored.scores)
+            common = scored.design.get("voxels") == "common"
+            row = {
+                "method": scored.shown(members),
+                "protocol": scored.protocol or None,
+                scored.called: scored.write(scored.mean),
+                "95 % interval": between and " – ".join(map(scored.write, between)),
+                "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
+                "chance": scored.write(scored.chance),
+                "aligned on": scored.aligned_on,
+                "balanced accuracy": None if balanced is None else percent(balanced),
+                "p (permutation)": scored.p_value,
+                "smallest p possible": scored.smallest_p,
+                "folds": n,
+                "voxels": "in all masks" if common else None,
+                "classifier": scored.design.get("classifier"),
+            }
+            rows.append(row)
     called, texts = inputs.results[0].called, measure_texts(inputs.results[0].score)
-    header = ["method", "protocol", "half", "test subjects", called, "chance"]
-    return Element.make(
+    return element(
         "accuracy",
         {**texts, "score": called.capitalize()},
         figure=plotting.plot_accuracy(drawn),
-        table=Table.of(columns),
-        data=Table(header, folds),
+        table=rows,
     )
 
 
-def _numbers(scored: Scored) -> dict[str, Any]:
-    balanced = getattr(scored.result, "balanced_accuracy", None)
-    between, n = subject_interval(scored), len(scored.scores)
-    common = scored.design.get("voxels") == "common"
-    return {
-        "protocol": scored.protocol or None,
-        scored.called: scored.write(scored.mean),
-        "95 % interval": between and " – ".join(map(scored.write, between)),
-        "SD": scored.write(float(scored.scores.std())) if n > 1 else None,
-        "chance": scored.write(scored.chance),
-        "aligned on": scored.aligned_on,
-        "balanced accuracy": None if balanced is None else percent(balanced),
-        "p (permutation)": scored.p_value,
-        "smallest p possible": scored.smallest_p,
-        "folds": n,
-        "voxels": "in all masks" if common else None,
-        "classifier": scored.design.get("classifier"),
-    }
-
-
-def _comparisons(inputs: Inputs) -> Element | None:
+def _comparisons(inputs: Inputs) -> Part | None:
     found = []
     for protocol, members in inputs.panels:
         named = [(scored.shown(members), scored) for scored in members]
         found += [(protocol, pair) for pair in compare_results(named)]
     if not found:
         return None
-    write, columns = inputs.results[0].write, ["methods", "protocol", "difference"]
+    write = inputs.results[0].write
     rows = [
-        [
-            *(f"{pair.better} vs. {pair.other}", protocol or None),
-            *(write(pair.difference), round(pair.p, 4), round(pair.smallest_p, 4)),
-            pair.n_subjects,
-        ]
+        {
+            "methods": f"{pair.better} vs. {pair.other}",
+            "protocol": protocol or None,
+            "difference": write(pair.difference),
+            "p": round(pair.p, 4),
+            "smallest p possible": round(pair.smallest_p, 4),
+            "subjects": pair.n_subjects,
+        }
         for protocol, pair in found
     ]
-    table = Table([*columns, "p", "smallest p possible", "subjects"], rows)
-    return Element.make("between-methods", table=table)
+    return element("between-methods", table=rows)
 
 
-def _accuracy_by_subject(inputs: Inputs) -> Element | None:
+def _accuracy_by_subject(inputs: Inputs) -> Part | None:
     """Tabulate the accuracy of each subject, the worst first."""
     listed = [scored for _, members in inputs.panels for scored in members]
     accuracies = {inputs.title(scored): subject_means(scored) for scored in listed}
@@ -172,59 +290,48 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     columns: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
     for title, by_id in accuracies.items():
         columns[title] = [write(by_id[id]) if id in by_id else None for id in ids]
-    return Element.make("by-subject", {"called": called}, table=Table.of(columns))
+    return element("by-subject", {"called": called}, table=columns)
 
 
-def _confusion(inputs: Inputs) -> Element | None:
+def _confusion(inputs: Inputs) -> Part | None:
     """Draw the confusions of the method that counts."""
     scored = inputs.main_result(inputs.panels[0][1])
-    counts = getattr(scored.result, "confusion", None)
-    if counts is None:
+    if getattr(scored.result, "confusion", None) is None:
         return None
-    counts, categories = np.asarray(counts), list(scored.result.categories)
-    names = [(a, b) for a in categories for b in categories]
-    rows = [[*pair, int(n)] for pair, n in zip(names, counts.flat, strict=True)]
-    return Element.make(
-        "confusion",
-        {"name": inputs.title(scored)},
-        figure=plotting.plot_confusion(scored.result),
-        data=Table(["true", "predicted", "samples"], rows),
-    )
+    drawn = plotting.plot_confusion(scored.result)
+    return element("confusion", {"name": inputs.title(scored)}, figure=drawn)
 
 
-def learning_section(curve: Any) -> Section | None:
+def learning_section(curve: Any) -> Part | None:
     """Draw scores against the amount of people's own aligning data."""
     if curve is None:
         return None
     names = ("method", "fraction", "samples", "minutes", "mean", "se", "n_subjects")
-    table = Table.of({name: [p[name] for p in curve.points] for name in names})
+    rows = [{name: point[name] for name in names} for point in curve.points]
     notes = {"notes": "".join(f" {note}" for note in curve.notes)}
     figure = plotting.plot_learning_curve(curve)
-    element = Element.make("learning-curve", notes, figure=figure, table=table)
-    return Section.make("learning", [element])
+    part = element("learning-curve", notes, figure=figure, table=rows)
+    return section("learning", [part])
 
 
 PICTURES = ("excess", "baseline_excess", "difference")
 
 
-def information_section(found: Any) -> Section | None:
+def information_section(found: Any) -> Part | None:
     """Draw scores above chance, with and without alignment, and list the places."""
     if found is None:
         return None
-    table = found.to_frame()
-    ranked = table.sort_values(["p", "score"], ascending=[True, False])
+    frame = found.to_frame()
+    ranked = frame.sort_values(["p", "score"], ascending=[True, False])
     columns = ["place", "n_voxels", "score", "chance", "p", "p_fdr", "p_max"]
-    if np.isfinite(table["baseline"]).any():
+    if np.isfinite(frame["baseline"]).any():
         columns += ["baseline", "difference", "difference_p_fdr"]
-    data = Table.of({c: ranked[c].tolist() for c in ranked})
-    shown, cut = Table.of({c: ranked[c].tolist() for c in columns}).first(MOST_PLACES)
-    options: dict[str, Any] = {"table": shown, "data": data, "wide": True}
-    places = Element.make("information-places", {"shown": cut}, **options)
-    elements = [_pictures(found, table), places]
-    return Section.make("information", elements, summary=str(found))
+    places = element("information-places", table=ranked[columns])
+    elements = [_pictures(found, frame), places]
+    return section("information", elements, summary=str(found))
 
 
-def _pictures(found: Any, table: Any) -> Element | None:
+def _pictures(found: Any, table: Any) -> Part | None:
     """Draw all maps with one colour scale."""
     if found.spaces[0] is None:
         return None
@@ -237,28 +344,28 @@ def _pictures(found: Any, table: Any) -> Element | None:
             for what in known
         ]
     except BrainweaveError as error:  # a space without a picture
-        return Element.make("maps-note", {"error": str(error)})
-    return Element.make("information-maps", figure=Markup("").join(drawn))
+        return element("maps-note", {"error": str(error)})
+    return element("information-maps", figure=Markup("").join(drawn))
 
 
 LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
 
-def model_section(inputs: Inputs) -> Section | None:
+def model_section(inputs: Inputs) -> Part | None:
     """Show what the model learned and kept."""
     elements = []
     if getattr(inputs.model, "place_", None) is not None:
-        elements.append(Element.make("place", {"place": str(inputs.model.place_)}))
+        elements.append(element("place", {"place": str(inputs.model.place_)}))
     if hasattr(inputs.model, "component_summary"):
         # a model that came back without its bases may not know any more
         with suppress(InputError):
             elements.append(_components(inputs))
     if inputs.check is not None and inputs.check.pieces is not None:
         elements.insert(0, _pieces(inputs.model, inputs.check))
-    return Section.make("model", elements)
+    return section("model", elements)
 
 
-def _pieces(model: Any, check: Any) -> Element:
+def _pieces(model: Any, check: Any) -> Part:
     """Show how well subjects agree in each piece of the brain."""
     figure = None
     with suppress(BrainweaveError):  # a space that is not known, or without a picture
@@ -267,13 +374,11 @@ def _pieces(model: Any, check: Any) -> Element:
         title = TEXTS["elements"]["pieces"]["title"]
         figure = picture(plotting.plot_brain(image, space), title, brain=True)
     ranked = check.pieces.sort_values(["p", "agreement"], ascending=[True, False])
-    data = Table.of({name: own.tolist() for name, own in ranked.reset_index().items()})
-    shown, cut = data.first(MOST_PLACES)
-    values = {"shown": cut, "least": f"{1 / (1 + check.n_permutations):.2g}"}
-    return Element.make("pieces", values, figure=figure, table=shown, data=data)
+    values = {"least": f"{1 / (1 + check.n_permutations):.2g}"}
+    return element("pieces", values, figure=figure, table=ranked.reset_index())
 
 
-def _components(inputs: Inputs) -> Element:
+def _components(inputs: Inputs) -> Part:
     summary = inputs.model.component_summary(check=inputs.check)
     columns: dict[str, Any] = {"feature": range(len(summary))}
     if "component" in summary:  # of pieces
@@ -289,19 +394,20 @@ def _components(inputs: Inputs) -> Element:
         columns["agreement, in sample"] = summary["agreement"].round(2)
         shares = summary.filter(like="variance").mean(axis=1)
         columns["variance, mean"] = [percent(v) for v in shares]
-    data = Table(list(columns), list(zip(*columns.values(), strict=True)))
-    shown, cut = data.first(MOST_PLACES)
-    return Element.make("components", {"shown": cut}, table=shown, data=data)
+    return element("components", table={name: [*own] for name, own in columns.items()})
 
 
-def details_section(inputs: Inputs) -> Section | None:
+def details_section(inputs: Inputs) -> Part | None:
     """List settings and versions."""
     used = {**versions(LIBRARIES), "platform": platform.platform()}
-    rows: dict[str, Any] = {"configuration": flatten(inputs.config)}
-    rows["versions"] = list(used.items())
-    tables = {id: Table(["name", "value"], own) for id, own in rows.items() if own}
-    elements = [Element.make(id, table=table) for id, table in tables.items()]
-    return Section.make("details", elements)
+    tables: dict[str, Any] = {"configuration": flatten(inputs.config)}
+    tables["versions"] = used.items()
+    elements = [
+        element(id, table=[{"name": name, "value": value} for name, value in rows])
+        for id, rows in tables.items()
+        if rows
+    ]
+    return section("details", elements)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
@@ -319,7 +425,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
 N_MAPS, N_MAP_SUBJECTS = 3, 2  # a map takes half a second and 60 kB
 
 
-def maps_section(inputs: Inputs) -> Section | None:
+def maps_section(inputs: Inputs) -> Part | None:
     """Draw the first shared features on the brains of the first subjects."""
     maps = enumerate(getattr(inputs.model, "maps_", None) or [])
     placed = [(i, own) for i, own in maps if getattr(own, "space", None) is not None]
@@ -328,140 +434,80 @@ def maps_section(inputs: Inputs) -> Section | None:
     k = min(k, max(1, getattr(inputs.model, "n_informative_", k)))
     if not chosen or not k:
         return None
+    check, holds, drawn = inputs.check, np.ones(k, dtype=bool), []
+    if check is not None and check.pieces is None and len(check.p) >= k:
+        holds = check.holds
     try:
-        element = _maps_element(inputs, chosen, k)
+        patterns = [own.patterns[list(range(k))] for own in chosen.values()]
+        dense = [p.toarray() if hasattr(p, "toarray") else p for p in patterns]
+        limit = max(float(np.abs(np.nan_to_num(p)).max(initial=0)) for p in dense)
+        for feature, (i, own) in product(range(k), chosen.items()):
+            doubt = "" if holds[feature] else " (does not hold up)"
+            who = subject_name(inputs.names[i])
+            image = own.to_image(feature)
+            brain = plotting.plot_brain(image, own.space, limit=limit or 1.0)
+            drawn.append(_titled(f"Shared feature {feature}, {who}{doubt}", brain))
+        part = element("maps-chosen", figure=Markup("").join(drawn))
     except BrainweaveError as error:  # no voxel weights, or no picture
-        element = Element.make("maps-note", {"error": str(error)})
-    check, texts = inputs.check, TEXTS["sections"]["maps"]
+        part = element("maps-note", {"error": str(error)})
     fails = check is not None and check.worked is False
     values = {"subjects": f"{len(chosen)} of {len(inputs.model.maps_)} subjects"}
     values["features"] = f"{k} of {inputs.model.n_components_} shared features"
-    values["caution"] = texts["none_holds"] if fails else ""
-    return Section.make("maps", [element], **values)
-
-
-def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
-    """Draw features on brains, all with one colour scale."""
-    features = list(range(n_components))
-    patterns = [map_.patterns[features] for map_ in maps.values()]
-    dense = [p.toarray() if hasattr(p, "toarray") else p for p in patterns]
-    limit = max(float(np.abs(np.nan_to_num(p)).max(initial=0)) for p in dense) or 1.0
-    check, drawn = inputs.check, []
-    holds = np.ones(n_components, dtype=bool)
-    if check is not None and check.pieces is None and len(check.p) >= n_components:
-        holds = check.holds
-    for k, i in product(features, maps):
-        doubt = "" if holds[k] else " (does not hold up)"
-        title = f"Shared feature {k}, {subject_name(inputs.names[i])}{doubt}"
-        brain = plotting.plot_brain(maps[i].to_image(k), maps[i].space, limit=limit)
-        drawn.append(_titled(title, brain))
-    return Element.make("maps-chosen", figure=Markup("").join(drawn))
+    values["caution"] = TEXTS["sections"]["maps"]["none_holds"] if fails else ""
+    return section("maps", [part], **values)
 
 
 def _titled(title: str, brain: Any) -> Markup:
     return Markup("<h4>{}</h4>{}").format(title, picture(brain, title, brain=True))
 
 
-MAX_LISTED = 10  # shared features of samples that can be downloaded
-
-
-def space_section(inputs: Inputs) -> Section | None:
+def space_section(inputs: Inputs) -> Part | None:
     """Place the samples of all subjects; None without shared features."""
     study, shared = inputs.study, inputs.shared
     if not shared or study is None or method_label(inputs.method) == UNALIGNED:
         return None
-    k = min(shared[0].shape[1], MAX_LISTED)
-    rows = [
-        [
-            s.id,
-            i,
-            None if s.runs is None else s.runs[i],
-            label,
-            *features[i, :k].round(4),
-        ]
-        for s, features in zip(study, shared, strict=True)
-        for i, label in enumerate(labels_of(s))
-    ]
-    axes = [f"shared feature {i}" for i in range(k)]
-    data = Table(["subject", "sample", "run", "label", *axes], rows)
-    pair = 0, min(1, k - 1)
-    people = [
-        [subject_name(n)] * len(x) for n, x in zip(inputs.names, shared, strict=True)
-    ]
+    named = zip(inputs.names, shared, strict=True)
+    people = [[subject_name(name)] * len(x) for name, x in named]
     drawn = {"shared-space": people}
     if len(study.categories) > 1:
         labels = [labels_of(s) for s in study]
         drawn = {"shared-space": labels, "shared-space-subjects": people}
+    pair = 0, min(1, shared[0].shape[1] - 1)
     elements = [
-        Element.make(
-            kind,
-            figure=plotting.plot_shared_space(shared, told, components=pair),
-            data=data if kind == "shared-space" else None,
-        )
+        element(kind, figure=plotting.plot_shared_space(shared, told, components=pair))
         for kind, told in drawn.items()
     ]
-    return Section.make("space", elements, drawn=TEXTS["drawn"][inputs.drawn])
+    return section("space", elements, drawn=TEXTS["drawn"][inputs.drawn])
 
 
 MAX_COURSES = 6  # features drawn over time
 
 
-def _coverage(inputs: Inputs, film: Timeline) -> Element:
-    """Draw who saw which part of the films."""
-    seen, n = film.seen, film.films.size
-    everyone = int(seen.all(axis=0).sum())
-    rows = [[film.name(t), *map(int, seen[:, t])] for t in range(n)]
-    return Element.make(
-        "coverage",
-        {"n": n, "all": everyone, "share": percent(everyone / n)},
-        figure=plotting.plot_coverage(film, names=inputs.names),
-        data=Table(["time", *inputs.names], rows),
-    )
-
-
-def film_section(inputs: Inputs) -> Section | None:
+def film_section(inputs: Inputs) -> Part | None:
     """Show shared features over the film, and, of held-out samples, how alike."""
     film, shared = inputs.film, inputs.shared
     if film is None or shared is None:
         return None
     # features of each half come from a model of the other, of a scale of its own
     shared = film.standardized(shared)
-    elements: list[Element | None] = [_time_courses(film, shared)]
+    n = shared[0].shape[1]
+    k = min(n, MAX_COURSES)
+    courses = plotting.plot_time_courses(shared, film, components=range(k))
+    values = {"k": k, "all": n}
+    elements = [element("time-courses", values, figure=courses)]
     if inputs.drawn == "not align":
-        elements.append(_correlations(inputs, film, shared))
-    texts = TEXTS["drawn"]
-    told = texts["film, not align" if inputs.drawn == "not align" else "film, aligned"]
-    return Section.make("film", elements, drawn=told)
-
-
-def _time_courses(film: Timeline, shared: list[Any]) -> Element:
-    k = min(shared[0].shape[1], MAX_COURSES)
-    mean = average_seen(film.lay(shared))
-    columns = ["time", *(f"feature {i}" for i in range(mean.shape[1]))]
-    return Element.make(
-        "time-courses",
-        {"k": k, "all": shared[0].shape[1]},
-        figure=plotting.plot_time_courses(shared, film, components=range(k)),
-        data=Table(columns, [[film.name(t), *row] for t, row in enumerate(mean)]),
-    )
-
-
-def _correlations(inputs: Inputs, film: Timeline, shared: list[Any]) -> Element | None:
-    ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
-    found = inter_subject_correlation(shared, ids).T
-    # NaN where a feature does not vary in a person: no zero of the mean
-    known = [own[np.isfinite(own)] for own in found]
-    bars = {
-        f"feature {k}": SimpleNamespace(scores=scores, chance=0.0, score="isc")
-        for k, scores in enumerate(known)
-        if scores.size
-    }
-    if not bars:
-        return None
-    names = [subject_name(name) for name in inputs.names]
-    rows = [[k, known_mean(own), *own] for k, own in enumerate(found)]
-    return Element.make(
-        "correlations",
-        figure=plotting.plot_accuracy(bars),
-        data=Table(["feature", "mean", *names], rows),
-    )
+        ids = [[None if t < 0 else t for t in own.tolist()] for own in film.places]
+        found = inter_subject_correlation(shared, ids).T
+        bars = {
+            # NaN where a feature does not vary in a person: no zero of the mean
+            f"feature {k}": SimpleNamespace(
+                scores=own[np.isfinite(own)], chance=0.0, score="isc"
+            )
+            for k, own in enumerate(found)
+            if np.isfinite(own).any()
+        }
+        if bars:
+            drawn = plotting.plot_accuracy(bars)
+            elements.append(element("correlations", figure=drawn))
+    told = TEXTS["drawn"][f"film, {inputs.drawn}"]
+    return section("film", elements, drawn=told)

@@ -22,16 +22,19 @@ from brainweave.evaluation.comparison import (
 )
 from brainweave.plotting.results import method_label
 from brainweave.plotting.style import span
-from brainweave.report.elements import TEXTS, asset, measure_texts, render
 from brainweave.report.inputs import Inputs, gather
 from brainweave.report.sections import (
+    TEXTS,
+    asset,
     data_section,
     details_section,
     film_section,
     information_section,
     learning_section,
     maps_section,
+    measure_texts,
     model_section,
+    render,
     results_section,
     space_section,
 )
@@ -176,7 +179,7 @@ def headlines(inputs: Inputs) -> list[tuple[str, str, str]]:
     return found
 
 
-def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
+def collect_warnings(inputs: Inputs, given: Iterable[Any]) -> list[str]:
     """Say what a reader must know before believing the numbers."""
     texts = [*inputs.notes, *(str(getattr(w, "message", w)) for w in given)]
     model = inputs.model
@@ -185,12 +188,6 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         texts.append(TEXTS["cautions"]["not_unique"].format(**values))
     # a warning raised while fitting is often also found here
     return list(dict.fromkeys(texts))
-
-
-def _name(method: str) -> str:
-    """Return the full name of a method with its citation."""
-    full, short = TEXTS["methods"].get(method, (str(method), ""))
-    return str(full).format(short)
 
 
 def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, list[str]]:
@@ -204,22 +201,18 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         {r.design[name] for r in inputs.results if r.design.get(name)}
         for name in ("standardised_together", "leave_out", "classifier")
     )
-    steps, told = (
-        dict(describe_record(getattr(inputs.study, "record", None))),
-        TEXTS["steps"],
-    )
+    told = TEXTS["steps"]
+    steps = dict(describe_record(getattr(inputs.study, "record", None)))
     if "fMRIPrep" in steps.get("images", ""):
         steps["images"] += " (Esteban et al., 2019)"
     written = render(
         "methods.txt.jinja",
         escape=False,
+        **vars(inputs),
+        panels=inputs.panels,
         texts=TEXTS,
-        name=_name,
         join=" and ".join,
         percent=percent,
-        model=model,
-        method=inputs.method,
-        n_subjects=len(inputs.names),
         n_samples=span([s.n_samples for s in inputs.study or []], "samples"),
         n_categories=len(getattr(inputs.study, "categories", ())),
         n_voxels=span([s.n_voxels for s in inputs.study or []], "voxels"),
@@ -234,8 +227,6 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> tuple[str, lis
         place="" if place is None or place.what == "place=None" else str(place),
         k=getattr(model, "n_components_", None),
         gaining=getattr(model, "n_informative_", None),
-        check=inputs.check,
-        panels=inputs.panels,
         classifiers=sorted(map(str, classifiers)),
         together=min(scales & {"run", "all"}, default=None),
         chances=sorted({scored.write(scored.chance) for scored in inputs.results}),

@@ -81,8 +81,11 @@ def labels_on_surface(atlas: Any, sizes: Mapping[str, int]) -> dict[str, Labels]
     opened, names = open_atlas(atlas)
     axes = _axes(opened)
     if axes is not None:
-        whole = _dlabel(opened)
-        found = {side_of(s): _full(whole, axes(1), s) for s in axes(1).nvertices}
+        whole, axis, found = _dlabel(opened), axes(1), {}
+        for s, n in axis.nvertices.items():
+            here = np.asarray(axis.name) == s
+            found[side_of(s)] = object_array([None] * n)
+            found[side_of(s)][axis.vertex[here]] = whole[here]
     else:
         data = getattr(opened, "data", opened)
         parts = data if isinstance(data, PathLike) else getattr(data, "parts", data)
@@ -99,7 +102,13 @@ def labels_on_surface(atlas: Any, sizes: Mapping[str, int]) -> dict[str, Labels]
                 f"{n}. Give an atlas of the same mesh, for each hemisphere."
             )
         labels[structure] = own
-    return _apart(labels)
+    # parcels of two hemispheres may have one name, or one number
+    sets = [{v for v in own.tolist() if v} for own in labels.values()]
+    if len(sets) > 1 and set.intersection(*sets):
+        for s, own in labels.items():
+            names_here = [f"{side_of(s)}-{v}" if v else None for v in own.tolist()]
+            labels[s] = object_array(names_here)
+    return labels
 
 
 def labels_of_grayordinates(atlas: Any, axis: Any) -> Labels:
@@ -154,13 +163,6 @@ def _dlabel(image: ImageLike) -> Labels:
     return with_names(codes, {int(k): v[0] for k, v in axis.label[0].items()})
 
 
-def _full(labels: Labels, axis: Any, structure: str) -> Labels:
-    full = object_array([None] * axis.nvertices[structure])
-    here = np.asarray(axis.name) == structure
-    full[axis.vertex[here]] = labels[here]
-    return full
-
-
 def _vertex_labels(given: Any, names: Mapping[int, str]) -> Labels:
     """Return the labels of one hemisphere, from an array, GIfTI or annotation."""
     if isinstance(given, str | PathLike) and Path(given).suffix == ".annot":
@@ -177,14 +179,3 @@ def _vertex_labels(given: Any, names: Mapping[int, str]) -> Labels:
         table = given.labeltable.get_labels_as_dict()
         return with_names(np.asarray(given.darrays[0].data).astype(int), table)
     return with_names(np.asarray(given).ravel(), names)
-
-
-def _apart(labels: dict[str, Labels]) -> dict[str, Labels]:
-    """Tell parcels of two hemispheres apart that have one name, or one number."""
-    sets = [{v for v in own.tolist() if v} for own in labels.values()]
-    if len(sets) < 2 or not set.intersection(*sets):
-        return labels
-    return {
-        s: object_array([f"{side_of(s)}-{v}" if v else None for v in own.tolist()])
-        for s, own in labels.items()
-    }

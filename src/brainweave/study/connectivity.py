@@ -17,11 +17,7 @@ _MOST = 0.9999  # correlation, beyond which Fisher's z is cut
 
 
 def connectivity_samples(
-    study: Study,
-    targets: Any,
-    *,
-    responses: Study | None = None,
-    weigh: bool = True,
+    study: Study, targets: Any, *, responses: Study | None = None, weigh: bool = True
 ) -> Study:
     r"""Return samples of connectivity: the correlation of voxels with targets.
 
@@ -115,7 +111,10 @@ def connectivity_samples(
                 _fisher_z(samples[half], maker[half] if same else maker)
                 for half in _halves(subject)
             ]
-            reliabilities.append(_row_correlations(*halves))
+            a, b = (z - z.mean(axis=1, keepdims=True) for z in halves)
+            norm = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+            r = (a * b).sum(axis=1) / np.where(norm > 0, norm, np.inf)
+            reliabilities.append(r)
     weights = np.ones(len(names))
     if weigh:
         r = np.clip(np.mean(reliabilities, axis=0), 0, None)
@@ -182,12 +181,6 @@ def _halves(subject: Subject) -> list[NDArray[np.intp]]:
             "connectivity is. Give longer runs, or pass weigh=False."
         )
     return [np.flatnonzero(first), np.flatnonzero(~first)]
-
-
-def _row_correlations(a: Matrix, b: Matrix) -> Matrix:
-    a, b = (x - x.mean(axis=1, keepdims=True) for x in (a, b))
-    norm = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    return np.asarray((a * b).sum(axis=1) / np.where(norm > 0, norm, np.inf))
 
 
 def _with_responses(made: Sequence[Subject], responses: Study) -> list[Subject]:

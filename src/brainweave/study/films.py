@@ -76,7 +76,20 @@ def film_clock(study: Study, films: Any = None) -> Study:
     if problem:
         raise StudyError(problem)
     study = _on_one_clock(study, _clocks(study))
-    _refuse_nothing_common(study)
+    seen: set[str] = set()
+    ranges = []
+    for subject in study:
+        if subject.stimuli is not None:
+            listed = subject.stimuli[~is_missing(subject.stimuli)].tolist()
+            if seen & set(listed):
+                return study
+            seen.update(listed)
+            ranges.append(f"subject {subject.id!r} has {listed[0]!r} to {listed[-1]!r}")
+    if len(study) > 1:
+        raise StudyError(
+            "No two subjects show the same moment of a film: "
+            f"{format_list(ranges, 2, '; ')}. Check films' names, and times (seconds)."
+        )
     return study
 
 
@@ -87,7 +100,7 @@ def clocked(study: Study, films: Any = None) -> Study:
             return study
         problem = repeated_moment(study)
         if problem:  # stimuli may be shown again
-            warn_user(f"{problem} Moments stay as they are.", UserWarning)
+            warn_user(f"{problem} Moments stay as they are.")
             return study
     return film_clock(study, films)
 
@@ -218,8 +231,10 @@ def _on_one_clock(study: Study, clocks: Mapping[str, Mapping[str, float]]) -> St
         longest = int(np.argmax([len(times) for times in people]))
         step, first = list(steps.values())[longest], float(people[longest].min())
         same_step = np.allclose(list(steps.values()), step, rtol=_SAME, atol=0)
-        apart = np.diff(np.unique(np.concatenate(people)))
-        if not same_step or not all(_lies_on(t, step, first) for t in people):
+        times = np.unique(np.concatenate(people))
+        apart, phases = np.diff(times), (times - first) / step
+        off = np.abs(phases - np.round(phases)).max()
+        if not same_step or off > max(_SAME, 0.01 / step):  # ids are rounded
             resampled[film] = max(steps.values())
         elif len(apart) and apart.min() < step / 2:
             snapped[film] = step, first
@@ -230,19 +245,12 @@ def _on_one_clock(study: Study, clocks: Mapping[str, Mapping[str, float]]) -> St
             f"Film {film!r} was sampled at other times in other subjects "
             f"({format_list(shown, 3)}): {len(resampled)} of {len(clocks)} films are "
             f"interpolated, this one to one sample every {step:.4g} s. If subjects "
-            "should agree, check t_r and the onsets of films.",
-            UserWarning,
+            "should agree, check t_r and the onsets of films."
         )
         record = {**(study.record or {}), "film_clock": resampled}
         study = Study([_resampled(s, resampled, clocks) for s in study], study.name)
         study.record = record
     return study.map(lambda subject: _snapped(subject, snapped)) if snapped else study
-
-
-def _lies_on(times: NDArray[np.float64], step: float, first: float) -> bool:
-    """Return whether times lie on a grid, all but for rounding."""
-    phases = (times - first) / step
-    return bool(np.abs(phases - np.round(phases)).max() <= max(_SAME, 0.01 / step))
 
 
 def _snapped(subject: Subject, grids: Mapping[str, tuple[float, float]]) -> Subject:
@@ -259,9 +267,7 @@ def _snapped(subject: Subject, grids: Mapping[str, tuple[float, float]]) -> Subj
 
 
 def _resampled(
-    subject: Subject,
-    steps: Mapping[str, float],
-    clocks: Mapping[str, Mapping[str, float]],
+    subject: Subject, steps: Mapping[str, float], clocks: Mapping[str, Any]
 ) -> Subject:
     """Interpolate a subject's samples to the multiples of the steps of films."""
     films, times = subject.films, subject.times
@@ -326,23 +332,3 @@ class Interpolation:
     def read(self) -> NDArray[Any]:
         """Read the parent and return the sums."""
         return np.asarray(self.weights.astype(self.dtype) @ read_samples(self.parent))
-
-
-def _refuse_nothing_common(study: Study) -> None:
-    """Refuse a study in which no two subjects show one moment."""
-    seen: set[str] = set()
-    ranges = []
-    for subject in study:
-        if subject.stimuli is None:
-            continue
-        listed = subject.stimuli[~is_missing(subject.stimuli)].tolist()
-        if seen & set(listed):
-            return
-        seen.update(listed)
-        ranges.append(f"subject {subject.id!r} has {listed[0]!r} to {listed[-1]!r}")
-    if len(study) > 1:
-        raise StudyError(
-            f"No two subjects show the same moment of a film: "
-            f"{format_list(ranges, 2, '; ')}. Check the films' names, and that times "
-            "are in seconds."
-        )

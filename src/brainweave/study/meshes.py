@@ -47,9 +47,8 @@ def side_of(structure: str) -> str:
 def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
     """Return the mesh of each structure, whose numbers of vertices are given.
 
-    A mesh is "auto", which goes by the number of vertices, a name of :data:`NAMED`, a
-    path (GIfTI or FreeSurfer), an image, one of nilearn, or a pair (coordinates,
-    faces); nilearn's PolyMesh and mappings hold several, by hemisphere.
+    A mesh is "auto" (by the number of vertices), a name of :data:`NAMED`, a path, an
+    image, one of nilearn, or (coordinates, faces); mappings hold several.
     """
     found = {}
     for structure, n in n_vertices.items():
@@ -60,8 +59,7 @@ def meshes_of(given: Any, n_vertices: Mapping[str, int]) -> dict[str, Mesh]:
                 if not name:
                     raise InputError(
                         f"{structure} has {n} vertices, as no mesh that is known by "
-                        f"name ({NAMED}). Pass mesh={{{structure!r}: 'midthickness."
-                        "surf.gii'}}."
+                        f"name ({NAMED}). Pass mesh={{{structure!r}: 'file.surf.gii'}}."
                     )
             mesh = named_mesh(name, side_of(structure))
         else:
@@ -111,12 +109,24 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     if side not in _SIDES:
         warn_user(
             f"Surface {side!r} names no hemisphere, so it is taken for the left one of "
-            f"{name}. Name it CortexLeft or CortexRight, or pass its own mesh.",
-            UserWarning,
+            f"{name}. Name it CortexLeft or CortexRight, or pass its own mesh."
         )
         side = "L"
     if name == "fsLR-32k":
-        return _as_mesh(_file_of_fslr(side, surface))
+        try:
+            from templateflow.api import get
+
+            chosen = {"hemi": side, "density": "32k", "suffix": surface}
+            path = get("fsLR", extension=".surf.gii", space=None, desc=None, **chosen)
+            path = Path(path)
+        except Exception as error:  # not installed, of the network, several files
+            raise StudyError(
+                f"No {surface} surface of fsLR-32k could be had from templateflow "
+                f"({type(error).__name__}). Install it, pip install "
+                "'brainweave[fetch]' or pass the files: mesh={'left': "
+                "'L.midthickness.32k_fs_LR.surf.gii', ...}."
+            ) from error
+        return _as_mesh(path)
     if surface == "midthickness":
         inner, outer = (named_mesh(name, side, s) for s in ("white_matter", "pial"))
         return Mesh((inner.coordinates + outer.coordinates) / 2, inner.faces)
@@ -130,8 +140,7 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     except Exception as error:  # of the network, in any way
         raise StudyError(
             f"The mesh {name} is not in nilearn's cache and could not be fetched "
-            f"({type(error).__name__}). Pass the files: mesh={{'left': 'lh.surf.gii', "
-            "...}."
+            f"({type(error).__name__}). Pass mesh={{'left': 'lh.surf.gii', ...}}."
         ) from error
     whole = meshes[surface].parts[part]
     if not nested:
@@ -142,28 +151,11 @@ def named_mesh(name: str, side: str, surface: str = "midthickness") -> Mesh:
     return Mesh(whole.coordinates[:n], ConvexHull(sphere).simplices)
 
 
-def _file_of_fslr(side: str, surface: str) -> Path:
-    """Return a file of fsLR-32k, which templateflow has or fetches."""
-    try:
-        from templateflow.api import get
-
-        chosen = {"hemi": side, "density": "32k", "suffix": surface}
-        path = get("fsLR", extension=".surf.gii", space=None, desc=None, **chosen)
-        return Path(path)
-    except Exception as error:  # not installed, of the network, several files
-        raise StudyError(
-            f"No {surface} surface of fsLR-32k could be had from templateflow "
-            f'({type(error).__name__}). Install it, pip install "brainweave[fetch]" or '
-            "pass the files: mesh={'left': 'L.midthickness.32k_fs_LR.surf.gii', ...}."
-        ) from error
-
-
 def distance_graph(mesh: Mesh) -> scipy.sparse.csr_array:
     """Return the steps of a path along a mesh: (n_vertices, n_vertices), in mm.
 
-    Steps go along the edges, and across each edge between the two corners that face it,
-    in the plane of its triangles. With the edges alone paths would be up to 15 % too
-    long.
+    Steps go along the edges, and across each edge between the two corners that face it:
+    with the edges alone paths would be up to 15 % too long.
     """
     at = np.asarray(mesh.coordinates, dtype=np.float64)
     faces = np.asarray(mesh.faces, dtype=np.intp)

@@ -97,31 +97,34 @@ def volume_seconds(record: Record | None) -> float | None:
 def cautions(record: Record | None) -> list[str]:
     """Return what a reader should know before believing numbers of these data."""
     record, texts = record or {}, []
-    for id in record.get("runs") or {}:
-        own = _runs_of({"runs": {id: record["runs"][id]}})
-        lost, total = _count(own, "scrubbed"), _count(own, "volumes")
+    for id, own in (record.get("runs") or {}).items():
+        lost, total = (_count(own.values(), what) for what in ("scrubbed", "volumes"))
         if total and lost / total > MAX_SCRUBBED:
             share = f"{lost} of {total} volumes ({lost / total:.0%})"
             texts.append(f"sub-{id}: {share} were left out.")
     runs = _runs_of(record)
+    removed = [int(run.get("nuisance") or run.get("confounds", 0)) for run in runs]
+    crowded, explained = [], []
+    for run, n in zip(runs, removed, strict=True):
+        left = run["volumes"] - run.get("scrubbed", 0) - run.get("unsteady", 0)
+        if n > MAX_NUISANCE * left:
+            crowded.append((n / max(left, 1), n, left))
+        if run.get("lost", 0) > MAX_EXPLAINED:
+            explained.append((run["lost"], n))
     remedy = "Consider fewer confounds: motion alone, or none."
-    # by confounds and drifts per volume that is left
-    crowded = {_n_removed(run) / max(_n_left(run), 1): run for run in runs}
-    n_crowded = sum(_n_removed(run) > MAX_NUISANCE * _n_left(run) for run in runs)
-    if n_crowded:
-        worst = crowded[max(crowded)]
+    if crowded:
+        _, n, left = max(crowded)
         texts.append(
-            f"{_n_removed(worst)} confounds and drifts are removed from "
-            f"{_n_left(worst)} volumes in {n_crowded} of {len(runs)} runs, and with "
-            f"them much of the signal. {remedy}"
+            f"{n} confounds and drifts are removed from {left} volumes in "
+            f"{len(crowded)} of {len(runs)} runs, and with them much of the signal. "
+            f"{remedy}"
         )
-    explained = [run for run in runs if run.get("lost", 0) > MAX_EXPLAINED]
     if explained:
-        worst = max(explained, key=lambda run: run["lost"])
+        share, n = max(explained)
         texts.append(
-            f"The {_n_removed(worst)} confounds and drifts explain "
-            f"{worst['lost']:.0%} of the categories' own time courses, in "
-            f"{len(explained)} of {len(runs)} runs more than half. {remedy}"
+            f"The {n} confounds and drifts explain {share:.0%} of the categories' own "
+            f"time courses, in {len(explained)} of {len(runs)} runs more than half. "
+            f"{remedy}"
         )
     return texts
 
@@ -133,76 +136,87 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     """
     record = record or {}
     settings, runs = record.get("settings") or {}, _runs_of(record)
-    texts = {"images": _describe_images(settings, len(runs))}
     samples = settings.get("samples")
-    if samples is not None:
-        when = f"{settings.get('hrf_delay', 0):g} s after the stimulus"
-        if str(samples).startswith("trials"):
-            when = "Glover's response"
-        named = settings.get("label", "") is not None  # else there is no stimulus
-        texts["samples"] = _SAMPLES.get(samples, samples) + f", {when}" * named
+    when = f"{settings.get('hrf_delay', 0):g} s after the stimulus"
+    if str(samples).startswith("trials"):
+        when = "Glover's response"
+    named = settings.get("label", "") is not None  # else there is no stimulus
+    labels = str(settings.get("labels") or "none")
     if settings.get("label") is not None:
-        texts["labels"] = f"column {settings['label']}"
-    elif "label" in settings or "labels" in settings:
-        texts["labels"] = str(settings.get("labels") or "none")
+        labels = f"column {settings['label']}"
+    elif not {"label", "labels"} & set(settings):
+        labels = ""
     if record.get("left_out"):
         listed = (f"{label} ({n})" for label, n in record["left_out"].items())
-        texts["labels"] += f"; events left out: {', '.join(listed)}"
+        labels += f"; events left out: {', '.join(listed)}"
     times = sorted({round(float(run["t_r"]), 4) for run in runs if run.get("t_r")})
-    texts["repetition time"] = ", ".join(f"{t:g}" for t in times) + " s" * bool(times)
+    total, lost, unsteady = (
+        _count(runs, what) for what in ("volumes", "scrubbed", "unsteady")
+    )
+    left_out, limit = (
+        f"{lost} of {total} volumes" if lost else "",
+        settings.get("scrub"),
+    )
+    scrubbing = "none" if "scrub" in settings else ""
+    if limit is not None or "scrub" in str(settings.get("confounds")):
+        above = "" if limit is None else f"above {limit:g} mm: "
+        scrubbing, left_out = above + (left_out or "no volume"), ""
     names = [str(name) for name in record.get("confounds") or ()]
-    if "confounds" in settings:
-        texts["confounds"] = _describe_confounds(settings["confounds"], names)
-    texts |= _describe_volumes(settings, runs)
+    filters = ""
     if settings.get("high_pass"):
-        texts["filters"] = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
+        filters = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
         n_done = sum(bool(run.get("high_pass", True)) for run in runs)
         if n_done < len(runs):
             known = f" in {n_done} of {len(runs)} runs, whose repetition time is known"
-            texts["filters"] += known
+            filters += known
     elif "high_pass" in settings:
         by_cosines = any("cosine" in name for name in names)
         done = "high-pass by the cosines among the confounds"
-        texts["filters"] = done if by_cosines else "none"
+        filters = done if by_cosines else "none"
     scale = str(record.get("zscore") or settings.get("standardize") or "")
-    texts["scale"] = _SCALES.get(scale, scale)
-    if "smoothing_fwhm" in settings:
-        fwhm = settings["smoothing_fwhm"]
-        texts["smoothing"] = f"{fwhm:g} mm" if fwhm else "none"
-    mask = str(settings.get("mask") or "")
-    texts["mask"] = _MASKS.get(mask, mask)
-    texts["voxels"] = str(record.get("voxels") or "")
-    for what in ("missing_runs", "runs_without_events"):
-        texts[what.replace("_", " ")] = "; ".join(
-            f"sub-{id}: {', '.join(map(str, names))}"
-            for id, names in (record.get(what) or {}).items()
+    fwhm, mask = settings.get("smoothing_fwhm"), str(settings.get("mask") or "")
+    lacking = {
+        what: "; ".join(
+            f"sub-{id}: {', '.join(map(str, listed))}"
+            for id, listed in (record.get(what) or {}).items()
         )
-    texts |= _describe_films(record, settings) | _describe_alignment(record)
+        for what in ("missing_runs", "runs_without_events")
+    }
+    films = str(settings.get("films") or "")
+    clock = sorted(set((record.get("film_clock") or {}).values()))
+    steps = ", ".join(f"{step:.4g}" for step in clock)
+    match, zero_shot = record.get("match"), record.get("zero_shot")
+    texts = {
+        "images": _describe_images(settings, len(runs)),
+        "samples": samples and _SAMPLES.get(samples, samples) + f", {when}" * named,
+        "labels": labels,
+        "repetition time": ", ".join(f"{t:g}" for t in times) + " s" * bool(times),
+        "confounds": "confounds" in settings
+        and _describe_confounds(settings["confounds"], names),
+        "scrubbing": scrubbing,
+        "volumes left out": left_out,
+        "unsteady volumes": unsteady and f"{unsteady} of {total} left out",
+        "filters": filters,
+        "scale": _SCALES.get(scale, scale),
+        "smoothing": "smoothing_fwhm" in settings
+        and (f"{fwhm:g} mm" if fwhm else "none"),
+        "mask": _MASKS.get(mask, mask),
+        "voxels": str(record.get("voxels") or ""),
+        "missing runs": lacking["missing_runs"],
+        "runs without events": lacking["runs_without_events"],
+        "films": "one per run" if films == "runs" else films,
+        "film clock": steps and f"interpolated to one sample every {steps} s",
+        "matching": match and _describe_matching(match),
+        "new subjects": zero_shot
+        and f"sub-{', sub-'.join(zero_shot['subjects'])}; {zero_shot['how']}",
+    }
     return [(name, text) for name, text in texts.items() if text]
 
 
-def _describe_films(record: Record, settings: Record) -> dict[str, str]:
-    films = str(settings.get("films") or "")
-    texts = {"films": "one per run" if films == "runs" else films}
-    steps = sorted(set((record.get("film_clock") or {}).values()))
-    if steps:
-        listed = ", ".join(f"{step:.4g}" for step in steps)
-        texts["film clock"] = f"interpolated to one sample every {listed} s"
-    return texts
-
-
-def _describe_alignment(record: Record) -> dict[str, str]:
-    texts = {}
-    if match := record.get("match"):
-        lost = ", ".join(
-            f"sub-{k} {n}" for k, n in match.get("dropped", {}).items() if n
-        )
-        used = f"{match['how']}: {match['used']} of {match['had']} samples used"
-        texts["matching"] = used + f"; dropped: {lost}" * bool(lost)
-    if zero_shot := record.get("zero_shot"):
-        people = ", ".join(f"sub-{id}" for id in zero_shot["subjects"])
-        texts["new subjects"] = f"{people}; {zero_shot['how']}"
-    return texts
+def _describe_matching(match: Record) -> str:
+    used = f"{match['how']}: {match['used']} of {match['had']} samples used"
+    lost = [f"sub-{id} {n}" for id, n in match.get("dropped", {}).items() if n]
+    return used + f"; dropped: {', '.join(lost)}" * bool(lost)
 
 
 def _describe_images(settings: Record, n_runs: int) -> str:
@@ -227,35 +241,9 @@ def _describe_confounds(chosen: Any, names: list[str]) -> str:
     return f"{text}: {len(names)} columns ({listed})" if names else text
 
 
-def _describe_volumes(settings: Record, runs: list[Record]) -> dict[str, str]:
-    """Describe the volumes that were left out, for motion or for other reasons."""
-    total, texts = _count(runs, "volumes"), {}
-    lost, unsteady = _count(runs, "scrubbed"), _count(runs, "unsteady")
-    told = f"{lost} of {total} volumes" if lost else ""
-    limit = settings.get("scrub")
-    if limit is not None or "scrub" in str(settings.get("confounds")):
-        above = "" if limit is None else f"above {limit:g} mm: "
-        texts["scrubbing"] = above + (told or "no volume")
-    else:
-        texts["scrubbing"] = "none" if "scrub" in settings else ""
-        texts["volumes left out"] = told
-    if unsteady:
-        texts["unsteady volumes"] = f"{unsteady} of {total} left out"
-    return texts
-
-
 def _runs_of(record: Record) -> list[Record]:
     return [run for own in (record.get("runs") or {}).values() for run in own.values()]
 
 
 def _count(runs: Iterable[Record], what: str) -> int:
     return sum(run.get(what, 0) for run in runs)
-
-
-def _n_left(run: Record) -> int:
-    return int(run["volumes"] - run.get("scrubbed", 0) - run.get("unsteady", 0))
-
-
-def _n_removed(run: Record) -> int:
-    """Count the confounds and drifts that are removed from a run."""
-    return int(run.get("nuisance") or run.get("confounds", 0))

@@ -209,8 +209,7 @@ def _summarise(labels: Sequence[Any], kept: list[Indices]) -> "pd.DataFrame":
         series = pd.Series(names, dtype=object)
         counts = {"had": series, "used": series.iloc[rows]}
         tables.append(pd.DataFrame({n: v.value_counts() for n, v in counts.items()}))
-    keys = range(len(tables))
-    table = pd.concat(tables, keys=keys, names=["subject", "category"])
+    table = pd.concat(tables, names=["subject", "category"], keys=range(len(tables)))
     table = table.fillna(0).astype(int)
     table["dropped"] = table["had"] - table["used"]
     return table

@@ -17,6 +17,7 @@ from brainweave.study.simulation import (
     SimulatedStudy,
     SimulationTruth,
     autoregressive_noise,
+    draw_stretch,
     smooth_fields,
 )
 from brainweave.study.spaces import VolumeSpace
@@ -93,17 +94,25 @@ def simulate_brains(
     >>> study[0].stimuli[:2].tolist()
     ['film 0', 'film 1']
     """
+    from scipy.ndimage import map_coordinates
+
     grid = tuple(int(n) for n in shape)
-    seen = _films_of(films, n_subjects)
-    shares = {"own_topography": own_topography, "missing": missing}
-    sizes = {
-        "signal": signal,
-        "artefact": artefact,
-        "misregistration_mm": misregistration_mm,
-    }
-    for interval, numbers in (("[0, 1]", shares), ("[0, inf]", sizes)):
-        for name, value in numbers.items():
-            check_number(name, value, interval, owner="simulate_brains")
+    seen: list[Any] = list(films)
+    if all(isinstance(film, str) for film in seen):
+        seen = [seen] * n_subjects
+    if len(seen) != n_subjects or not all(seen):
+        raise InputError(
+            f"films has {len(seen)} lists for {n_subjects} subjects. Give each subject "
+            "a list of one film at least, or one list for all."
+        )
+    for name, value, interval in (
+        ("own_topography", own_topography, "[0, 1]"),
+        ("missing", missing, "[0, 1]"),
+        ("signal", signal, "[0, inf]"),
+        ("artefact", artefact, "[0, inf]"),
+        ("misregistration_mm", misregistration_mm, "[0, inf]"),
+    ):
+        check_number(name, value, interval, owner="simulate_brains")
 
     def stream(*purpose: int) -> np.random.Generator:
         return np.random.default_rng([random_state, *purpose])
@@ -122,23 +131,30 @@ def simulate_brains(
     }
     shared = fields(n_components, _SMOOTHNESS_MM, _MAPS)
     whole_brain = 1 + 0.3 * fields(1, 2 * _SMOOTHNESS_MM, _ARTEFACT)[0]
+    # how far voxels are from the centre; 1 is the border of the brain
+    axes = [(np.arange(n) - (n - 1) / 2) / (n / 2) for n in grid]
+    x, y, z = np.meshgrid(*axes, indexing="ij")
+    radius = np.sqrt(x**2 + y**2 + z**2)
     affine = np.diag([_VOXEL_MM] * 3 + [1.0])
     affine[:3, 3] = -_VOXEL_MM * (np.array(grid) - 1) / 2
-    subjects = []
-    truth = SimulationTruth([], [])
+    subjects, truth = [], SimulationTruth([], [])
     for i, own_films in enumerate(seen):
         border = 1 + mask_variability * fields(1, 2 * _SMOOTHNESS_MM, _MASK, i)[0]
-        space = VolumeSpace.from_mask(_radius(grid) <= border, affine)
+        space = VolumeSpace.from_mask(radius <= border, affine)
         mask = space.mask
         warp = fields(3, _WARP_MM, _WARP, i)
         warp *= misregistration_mm / np.sqrt((warp**2).sum(axis=0).mean())
-        own = fields(n_components, _SMOOTHNESS_MM, _OWN_MAPS, i)[:, mask]
-        maps = (
-            np.sqrt(1 - own_topography) * _displaced(shared, warp / _VOXEL_MM)[:, mask]
+        at = np.indices(grid) + warp / _VOXEL_MM
+        moved = np.array(
+            [map_coordinates(f, at, order=3, mode="grid-wrap") for f in shared]
         )
+        maps = np.sqrt(1 - own_topography) * moved[:, mask]
+        own = fields(n_components, _SMOOTHNESS_MM, _OWN_MAPS, i)[:, mask]
         maps = maps + np.sqrt(own_topography) * own
         maps /= np.sqrt((maps**2).mean(axis=1, keepdims=True))
-        kept = _kept(n_samples * len(own_films), missing, stream(_MISSING, i))
+        n = n_samples * len(own_films)
+        kept = np.ones(n, bool)
+        kept[draw_stretch(n, round(missing * n), stream(_MISSING, i))] = False
         shown = np.concatenate([responses[film] for film in own_films])[kept]
         stimuli = [f"{film} {t}" for film in own_films for t in range(n_samples)]
         rng = stream(_NOISE, i)
@@ -149,12 +165,11 @@ def simulate_brains(
         everywhere = autoregressive_noise(len(shown), 1, _NOISE_AR, rng)
         samples = noise / np.sqrt(2) + artefact * everywhere * whole_brain[mask]
         samples += signal * shown @ maps / np.sqrt(n_components)
-        runs = np.repeat(own_films, n_samples)
         subjects.append(
             Subject(
                 f"{i + 1:02}",
                 samples.astype(np.float32),
-                runs=runs[kept],
+                runs=np.repeat(own_films, n_samples)[kept],
                 stimuli=np.array(stimuli)[kept],
                 space=space,
             )
@@ -162,42 +177,3 @@ def simulate_brains(
         truth.shared.append(shown)
         truth.maps.append(maps.astype(np.float32))
     return SimulatedStudy(subjects, "simulated brains", truth)
-
-
-def _films_of(films: Any, n_subjects: int) -> list[list[str]]:
-    """Return the films that each subject sees."""
-    each = list(films)
-    if all(isinstance(film, str) for film in each):
-        return [each] * n_subjects
-    if len(each) != n_subjects or not all(each):
-        raise InputError(
-            f"films has {len(each)} lists for {n_subjects} subjects. Give each subject "
-            "a list of one film at least, or one list for all."
-        )
-    return [list(own) for own in each]
-
-
-def _radius(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return how far voxels are from the centre; 1 is the border of the brain."""
-    axes = [(np.arange(n) - (n - 1) / 2) / (n / 2) for n in shape]
-    x, y, z = np.meshgrid(*axes, indexing="ij")
-    return np.asarray(np.sqrt(x**2 + y**2 + z**2))
-
-
-def _displaced(
-    fields: NDArray[np.float32], voxels: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Return periodic fields, read at displaced voxels."""
-    from scipy.ndimage import map_coordinates
-
-    at = np.indices(fields.shape[1:]) + voxels
-    return np.array([map_coordinates(f, at, order=3, mode="grid-wrap") for f in fields])
-
-
-def _kept(n: int, missing: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which samples a subject has: all but a stretch."""
-    length = round(missing * n)
-    start = int(rng.integers(n - length + 1))
-    kept = np.ones(n, bool)
-    kept[start : start + length] = False
-    return kept

@@ -6,29 +6,29 @@ can be simulated again, alone, and the same seed gives the same brains.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import factorial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._core.arrays import Codes, Mask, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number, check_option
-from brainweave.study.formats.events import (
-    Events,
-    SamplePlan,
-    Sampling,
-    plan_samples,
-)
+from brainweave.study.formats.events import Events, SamplePlan, Sampling, plan_samples
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject, moment
+
+Rng: TypeAlias = np.random.Generator
+Shape: TypeAlias = tuple[int, ...]
+Single: TypeAlias = NDArray[np.float32]
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (
@@ -137,7 +137,7 @@ class SimulatedRun:
     kept: Any = None  # the volumes that are not missing
 
 
-def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
+def plan_runs(design: Design, rng: Rng) -> list[SimulatedRun]:
     """Draw the order and the gaps of all runs of one subject.
 
     Every presentation has a stimulus of its own, named ``<category>_<number>.png``,
@@ -155,11 +155,17 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     step = min(tr, 0.5) if brief else tr
     # scan on until the last response has passed
     after = int(np.ceil(_HRF_DELAY / tr)) + _volumes(max(design.gap[1], tr), tr)
-    n_shown = np.zeros(n_categories, dtype=np.int64)  # presentations so far
+    n_shown = np.zeros(n_categories, dtype=np.intp)  # presentations so far
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
         now, rows = 0.0, []
-        for c in _draw_order(n_categories, n_presentations, rng):
+        order: list[int] = []
+        while len(order) < n_presentations:  # without direct repeats if possible
+            cycle = rng.permutation(n_categories)
+            if order and n_categories > 1 and cycle[0] == order[-1]:
+                cycle = np.roll(cycle, 1)
+            order.extend(cycle.tolist())
+        for c in order[:n_presentations]:
             seconds = design.duration if brief else _volumes(design.duration, tr) * tr
             if left is not None:
                 n_volumes = min(_volumes(seconds, tr), left)
@@ -178,33 +184,26 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[SimulatedRun]:
     return runs
 
 
-def _draw_order(
-    n_categories: int, n_presentations: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Shuffle the categories again and again, without direct repeats if possible."""
-    order: list[int] = []
-    while len(order) < n_presentations:
-        cycle = rng.permutation(n_categories)
-        if order and n_categories > 1 and cycle[0] == order[-1]:
-            cycle = np.roll(cycle, 1)
-        order.extend(cycle.tolist())
-    return np.array(order[:n_presentations], dtype=np.int64)
-
-
 def _volumes(seconds: float, tr: float) -> int:
     return max(round(seconds / tr), 1)
+
+
+def draw_stretch(n: int, length: int, rng: Rng) -> slice:
+    """Draw where a stretch of samples lies."""
+    start = int(rng.integers(n - length + 1))
+    return slice(start, start + length)
 
 
 class Brain(NamedTuple):
     """The voxels of one subject and what they respond to."""
 
-    mask: NDArray[np.bool_]  # the voxels, in a volume
-    affine: NDArray[np.float64]  # from voxel indices to millimetres
-    maps: NDArray[np.float32]  # dimensions of the shared space x voxels
-    baseline: NDArray[np.float32]  # the mean image
+    mask: Mask  # the voxels, in a volume
+    affine: Matrix  # from voxel indices to millimetres
+    maps: Single  # dimensions of the shared space x voxels
+    baseline: Single  # the mean image
 
 
-def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], Matrix]:
     """Choose shape and affine of a volume in which brains have a realistic size."""
     radius = (3.0 * n_voxels / (4.0 * np.pi)) ** (1.0 / 3.0)
     # shapes differ by up to a tenth (see draw_mask)
@@ -215,9 +214,7 @@ def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
     return tuple(int(2 * h + 1) for h in half), affine
 
 
-def draw_mask(
-    shape: tuple[int, ...], n_voxels: int, rng: np.random.Generator | None = None
-) -> NDArray[np.bool_]:
+def draw_mask(shape: Shape, n_voxels: int, rng: Rng | None = None) -> Mask:
     """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its shape."""
     axes = _AXES if rng is None else _AXES * rng.uniform(0.95, 1.05, size=3)
     grid = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in shape), indexing="ij")
@@ -230,9 +227,7 @@ def draw_mask(
     return mask.reshape(shape)
 
 
-def smooth_fields(
-    shape: tuple[int, ...], n_fields: int, width: float, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def smooth_fields(shape: Shape, n_fields: int, width: float, rng: Rng) -> Single:
     """Draw Gaussian random fields with unit variance and a given smoothing width."""
     from scipy.ndimage import gaussian_filter
 
@@ -244,9 +239,7 @@ def smooth_fields(
     return fields
 
 
-def draw_maps(
-    mask: NDArray[np.bool_], n_maps: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def draw_maps(mask: Mask, n_maps: int, rng: Rng) -> Single:
     """Draw smooth maps over the voxels of a mask, with zero mean and unit power."""
     maps = smooth_fields(mask.shape, n_maps, _SMOOTHNESS, rng)[:, mask]
     maps -= maps.mean(axis=1, keepdims=True)
@@ -255,9 +248,9 @@ def draw_maps(
     return maps
 
 
-def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
+def double_gamma(step: float) -> Matrix:
     """Sample the haemodynamic response of Friston et al. (1998), scaled to unit sum."""
-    times = np.arange(0.0, length, step)
+    times = np.arange(0.0, 32.0, step)
     # gamma densities of shape 6 and 16
     peak = times**5 * np.exp(-times) / factorial(5)
     undershoot = times**15 * np.exp(-times) / factorial(15)
@@ -266,11 +259,8 @@ def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
 
 
 def autoregressive_noise(
-    n_samples: int,
-    n_series: int,
-    coefficient: float | NDArray[np.float64],
-    rng: np.random.Generator,
-) -> NDArray[np.float32]:
+    n_samples: int, n_series: int, coefficient: float | Matrix, rng: Rng
+) -> Single:
     """Draw stationary AR(1) series with unit variance."""
     noise = rng.standard_normal((n_samples, n_series), dtype=np.float32)
     phi = np.broadcast_to(np.asarray(coefficient, dtype=np.float32), (n_series,))
@@ -302,7 +292,7 @@ class Simulation:
         return len(set(self.voxel_counts)) == 1
 
     @cached_property
-    def centroids(self) -> NDArray[np.float64]:
+    def centroids(self) -> Matrix:
         """Mean response to each category in the shared space."""
         shape = (len(self.design.categories), self.settings.n_shared)
         return self._stream(_CENTROIDS).standard_normal(shape)
@@ -335,8 +325,7 @@ class Simulation:
         if subject >= len(self.ids) - self.missing_parts:
             rng = self._stream(_MISSING, subject, 1)
             for part in parts:
-                start = int(rng.integers(len(part) - len(part) // 3 + 1))
-                part[start : start + len(part) // 3] = True
+                part[draw_stretch(len(part), len(part) // 3, rng)] = True
         runs = []
         for run, rows, part in zip(designed, found, parts, strict=True):
             kept = np.setdiff1d(np.arange(run.n_volumes), rows[part])
@@ -359,8 +348,8 @@ class Simulation:
         return shared, spontaneous, nuisance
 
     def volumes(
-        self, subject: int, run: SimulatedRun, brain: Brain, maps: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
+        self, subject: int, run: SimulatedRun, brain: Brain, maps: Single
+    ) -> Single:
         """Simulate all volumes of one run; `maps` are the :meth:`nuisance_maps`."""
         settings = self.settings
         shared, spontaneous, nuisance = self.signals(subject, run)
@@ -384,14 +373,12 @@ class Simulation:
         data += brain.baseline
         return data
 
-    def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
+    def nuisance_maps(self, subject: int, brain: Brain) -> Single:
         """Draw the maps of structured noise (n_nuisance, n_voxels)."""
         rng = self._stream(_NUISANCE, subject)
         return draw_maps(brain.mask, self.settings.n_nuisance, rng)
 
-    def _plan(
-        self, run: SimulatedRun, kept: NDArray[np.int64] | None = None
-    ) -> SamplePlan:
+    def _plan(self, run: SimulatedRun, kept: Codes | None = None) -> SamplePlan:
         delay, keep_rest = _HRF_DELAY, self.settings.keep_rest
         sampling = Sampling(hrf_delay=delay, keep_rest=keep_rest)
         events, tr = run.events, self.design.tr
@@ -400,16 +387,13 @@ class Simulation:
         )
         if self.design.kind != "movie":
             return plan
-        what = events.label if events.stimulus is None else events.stimulus
         shown = plan.volume_event[plan.rows]  # type: ignore[index]
         seconds = plan.onsets - delay - np.append(events.onset, 0.0)[shown]
-        pairs = zip(np.append(what, "")[shown], seconds, strict=True)
+        pairs = zip(np.append(events.stimulus, "")[shown], seconds, strict=True)
         names = [moment(film, max(time, 0.0)) if film else "" for film, time in pairs]
         return replace(plan, stimuli=np.array(names, dtype=np.str_))
 
-    def _shared_responses(
-        self, run: SimulatedRun, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def _shared_responses(self, run: SimulatedRun, rng: Rng) -> Matrix:
         from scipy.fft import irfft, rfft
 
         step, n_shared = self.design.tr / _STEPS, self.settings.n_shared
@@ -428,11 +412,10 @@ class Simulation:
         spectrum = rfft(neural, n, axis=0) * rfft(response / peak, n)[:, None]
         return np.asarray(irfft(spectrum, n, axis=0)[: len(neural) : _STEPS])
 
-    def _stimulus(self, events: Events, e: int, n_steps: int) -> NDArray[np.float64]:
+    def _stimulus(self, events: Events, e: int, n_steps: int) -> Matrix:
         """Draw the neural response to a stimulus, the same in all subjects."""
         category = self.design.categories.index(str(events.label[e]))
-        name = "" if events.stimulus is None else str(events.stimulus[e])
-        number = int(name.removesuffix(".png").rpartition("_")[2])
+        number = int(str(events.stimulus[e]).removesuffix(".png").rpartition("_")[2])
         rng = self._stream(_EXEMPLARS, category, number)
         n_shared = self.settings.n_shared
         own = self.settings.variability * rng.standard_normal(n_shared)
@@ -451,7 +434,7 @@ class Simulation:
     def _noise_key(self, subject: int, run: SimulatedRun) -> tuple[int, int, int]:
         return subject, run.number, list(DESIGNS).index(self.design.kind)
 
-    def _stream(self, *key: int) -> np.random.Generator:
+    def _stream(self, *key: int) -> Rng:
         return np.random.default_rng([self.seed, *key])
 
 
@@ -469,8 +452,8 @@ class SimulationTruth(NamedTuple):
     """
 
     shared: list[NDArray[Any]]
-    maps: list[NDArray[np.float32]]
-    centroids: NDArray[np.float64] | None = None
+    maps: list[Single]
+    centroids: Matrix | None = None
 
 
 class SimulatedStudy(Study):
@@ -485,11 +468,7 @@ class SimulatedStudy(Study):
     """
 
     def __init__(
-        self,
-        subjects: Iterable[Subject],
-        name: str,
-        truth: SimulationTruth,
-        simulation: Simulation | None = None,
+        self, subjects: Any, name: str, truth: SimulationTruth, simulation: Any = None
     ) -> None:
         super().__init__(subjects, name)
         self.truth, self.simulation = truth, simulation
@@ -613,20 +592,19 @@ def simulate_study(
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
     settings = settings or SimulationSettings()
-    counts = {"n_runs": n_runs, "n_samples": n_samples, "repetitions": repetitions}
-    least = {"n_subjects": n_subjects, **counts}
-    missing = {
-        "missing_parts": missing_parts,
-        "missing_runs": missing_runs,
-        "missing_categories": missing_categories,
-    }
-    for interval, numbers in (
-        ("(0, inf]", {k: n for k, n in least.items() if n is not None}),
-        ("[0, inf]", {"signal": signal}),
-        ("[0, 1)", {"missing_samples": missing_samples}),
-        (f"[0, {n_subjects}]", missing),
+    some = f"[0, {n_subjects}]"
+    for name, number, interval in (
+        ("n_subjects", n_subjects, "(0, inf]"),
+        ("n_runs", n_runs, "(0, inf]"),
+        ("n_samples", n_samples, "(0, inf]"),
+        ("repetitions", repetitions, "(0, inf]"),
+        ("signal", signal, "[0, inf]"),
+        ("missing_samples", missing_samples, "[0, 1)"),
+        ("missing_parts", missing_parts, some),
+        ("missing_runs", missing_runs, some),
+        ("missing_categories", missing_categories, some),
     ):
-        for name, number in numbers.items():
+        if number is not None:
             check_number(name, number, interval, owner="simulate_study")
     if n_samples is not None and design == "events":
         raise InputError(
@@ -698,10 +676,9 @@ def _simulate_subject(
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(categories, Integral):
-        more = [
-            f"category{k + 1:02d}" for k in range(len(_CATEGORIES), int(categories))
-        ]
-        categories = [*_CATEGORIES, *more][: max(int(categories), 0)]
+        n = max(int(categories), 0)
+        more = (f"category{k:02d}" for k in range(len(_CATEGORIES) + 1, n + 1))
+        categories = [*_CATEGORIES, *more][:n]
     elif isinstance(categories, str):
         raise TypeError(f"categories={categories!r} must be a number or a list.")
     names = tuple(str(c) for c in categories)  # type: ignore[union-attr]

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brainweave._core.arrays import Floats, Mask, Matrix
 from brainweave._core.exceptions import BrainweaveError, InputError, StudyError
 from brainweave._core.io import unreadable
 from brainweave.basis.places import volume_labels, voxel_positions
@@ -154,7 +155,7 @@ class RunHeader:
     t_r_is_default: bool = False
 
 
-def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
+def finite_voxels(values: Floats, name: str) -> Mask:
     """Return which voxels are always finite; refuse values that no image has.
 
     Two passes, and nothing of the data's size.
@@ -169,9 +170,8 @@ def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
     if most > MAX_MAGNITUDE:
         voxel = int(np.flatnonzero(largest == most)[0])
         raise StudyError(
-            f"{name!r} has a value of magnitude {most:.2g} in voxel {voxel}; no image "
-            f"goes beyond {MAX_MAGNITUDE:g}. It is damaged, or scaled wrongly: get the "
-            "file again."
+            f"{name!r} has a value of magnitude {most:.2g} in voxel {voxel}; images "
+            f"stay below {MAX_MAGNITUDE:g}. It is damaged: get the file again."
         )
     return np.asarray(finite)
 
@@ -182,12 +182,11 @@ _PLACE_MM = 8.0
 
 
 def supervoxels(
-    indices: NDArray[Any], shape: Sequence[int], affine: NDArray[Any]
-) -> tuple[str, NDArray[Any], str]:
-    """Cut a grid into cubes of about 8 mm.
+    indices: Floats, shape: Sequence[int], affine: Floats
+) -> tuple[str, Floats, str]:
+    """Cut a grid into cubes of 8 mm; return the grid, each voxel's cube, and a name.
 
-    Return the grid in words, the same for all who are on it; the name of the cube of
-    each voxel, "i,j,k" counted from the origin; and what cubes are.
+    Names of cubes, "i,j,k", count from the origin: the same for all on one grid.
     """
     # rounded as in the frame, so that headers of float32 put voxels into one cube
     frame, grid = grid_frame(shape, affine)
@@ -198,15 +197,13 @@ def supervoxels(
     return frame, names[inverse.ravel()], f"supervoxels of {_PLACE_MM:g} mm"
 
 
-def grid_frame(
-    shape: Sequence[int], affine: NDArray[Any]
-) -> tuple[str, NDArray[np.float64]]:
+def grid_frame(shape: Sequence[int], affine: Floats) -> tuple[str, Matrix]:
     """Return a grid in words, and its affine, rounded."""
     grid = np.round(np.asarray(affine, dtype=np.float64)[:3], 3) + 0.0
     return f"grid of {_times(shape)} voxels, affine {grid.ravel().tolist()}", grid
 
 
-def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
+def check_values(values: ArrayLike, n_voxels: int) -> tuple[Floats, bool]:
     """Return values as (n_maps, n_voxels) floats, and whether they were one map."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
@@ -228,32 +225,35 @@ class ImageSpace:
     n_voxels: int
     #: Of nilearn, which reads the runs in place of the space, if there is one.
     masker: Any = None
-
-    def _by_masker(self, run: ImageLike) -> NDArray[Any]:
-        with reading(run):
-            values = self.masker.transform(run)
-        return np.atleast_2d(np.asarray(values))
+    # of each kind: check a run, read it, and compare with a space of the same kind
+    header: Any
+    _read: Any
+    _is_same: Any
 
     @classmethod
     def load(cls, paths: Sequence[Path]) -> Any:
         """Read what ``save`` wrote."""
         return cls(*paths)
 
-    def _is_same(self, other: Any) -> bool:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._is_same(other)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.n_voxels))
-
-    def _refuse_smoothing(self, smoothing_fwhm: float | None) -> None:
-        if smoothing_fwhm is not None:
+    def read(self, run: Any, *, smoothing_fwhm: float | None = None) -> Floats:
+        """Read one run into samples x voxels, of the file's own precision."""
+        if smoothing_fwhm is not None and (self.kind != "volume" or self.masker):
             raise InputError(
                 f"smoothing_fwhm works on volumes only, not on a {self.kind} space; a "
                 "masker of nilearn has its own."
             )
+        if self.masker is None:
+            return self._read(run, smoothing_fwhm)
+        self.header(run)
+        with reading(run):
+            values = self.masker.transform(run)
+        return np.atleast_2d(np.asarray(values))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and bool(self._is_same(other))
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.n_voxels))
 
 
 class VolumeSpace(ImageSpace):
@@ -288,14 +288,14 @@ class VolumeSpace(ImageSpace):
                 f"Mask {name!r} has shape {inside.shape}; a mask has three dimensions."
             )
         with np.errstate(invalid="ignore"):
-            self.mask: NDArray[np.bool_] = np.asarray(inside > 0)
-        self.affine: NDArray[np.float64] = np.asarray(image.affine, np.float64)
+            self.mask: Mask = np.asarray(inside > 0)
+        self.affine: Matrix = np.asarray(image.affine, np.float64)
         self.n_voxels = int(self.mask.sum())
         if self.n_voxels == 0:
             raise StudyError(f"Mask {name!r} is empty: no voxel is above zero.")
 
     @classmethod
-    def from_mask(cls, mask: NDArray[Any], affine: NDArray[Any]) -> "VolumeSpace":
+    def from_mask(cls, mask: Floats, affine: Floats) -> "VolumeSpace":
         """Make a space of an array that is above zero inside."""
         import nibabel as nib
 
@@ -335,7 +335,7 @@ class VolumeSpace(ImageSpace):
             )
         return image
 
-    def distance(self, shape: Sequence[int], affine: NDArray[Any]) -> float:
+    def distance(self, shape: Sequence[int], affine: Floats) -> float:
         """Return how far, at most, voxels of another grid lie from those of this one.
 
         In mm; infinitely far where the grids have other numbers of voxels.
@@ -346,13 +346,7 @@ class VolumeSpace(ImageSpace):
         corners = np.array(ends, dtype=float).reshape(4, -1)
         return float(np.abs((affine - self.affine) @ corners).max())
 
-    def read(
-        self, run: ImageLike, *, smoothing_fwhm: float | None = None
-    ) -> NDArray[Any]:
-        """Read one run into samples x voxels, of the file's own precision."""
-        if self.masker is not None:
-            self._refuse_smoothing(smoothing_fwhm)
-            return self._by_masker(run)
+    def _read(self, run: ImageLike, smoothing_fwhm: float | None) -> Floats:
         image = self._load(run)
         with reading(run):
             image = whole_image(image)
@@ -388,7 +382,7 @@ class VolumeSpace(ImageSpace):
         frame, _ = grid_frame(self.mask.shape, self.affine)
         return frame, np.flatnonzero(self.mask).tolist(), "voxels of one grid"
 
-    def labels_of(self, atlas: Any) -> NDArray[Any]:
+    def labels_of(self, atlas: Any) -> Floats:
         """Return the parcel of each voxel in an atlas; 0 or None for none."""
         from brainweave.study.atlases import open_atlas, with_names
 
@@ -397,15 +391,11 @@ class VolumeSpace(ImageSpace):
 
     def save(self, stem: Path) -> list[Path]:
         """Write the mask as an image whose name begins with `stem`."""
-        path = stem.with_name(stem.name + ".nii.gz")
-        self.mask_image().to_filename(path)
-        return [path]
-
-    def mask_image(self) -> Any:
-        """Return the mask as a NIfTI image of zeros and ones."""
         import nibabel as nib
 
-        return nib.Nifti1Image(self.mask.astype(np.uint8), self.affine)
+        path = stem.with_name(stem.name + ".nii.gz")
+        nib.save(nib.Nifti1Image(self.mask.astype(np.uint8), self.affine), path)
+        return [path]
 
     def _is_same(self, other: "VolumeSpace") -> bool:
         return np.array_equal(self.mask, other.mask) and np.allclose(
@@ -431,11 +421,9 @@ def load_space(kind: str, paths: Sequence[Path]) -> Any:
 
 
 def common_voxels(study: Study) -> Study:
-    """Keep the voxels that lie inside every subject's mask.
+    """Keep the voxels inside every subject's mask; the masks must be on one grid.
 
-    What is left is the study as anatomy alone aligns it: the same number of voxels for
-    everyone, at the same places. Comparisons without functional alignment need this;
-    GDM does not. The subjects' masks must be on one grid.
+    Comparisons without functional alignment need this; GDM does not.
     """
     spaces: list[Any] = [subject.space for subject in study]
     common = common_space(zip(study.ids, spaces, strict=True))

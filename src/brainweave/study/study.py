@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import StudyError
 from brainweave._core.html import study_html
 from brainweave._core.labels import sort_labels
-from brainweave._core.subjects import refuse_ambiguous_number
-from brainweave._core.validation import check_list_option, check_option, format_ids
+from brainweave._core.validation import (
+    check_list_option,
+    check_option,
+    format_ids,
+    refuse_ambiguous_number,
+)
 from brainweave.study.subject import Subject, fingerprint
 
 if TYPE_CHECKING:
@@ -217,8 +221,17 @@ class Study(Sequence[Subject]):
     def _first_halves(self, by: str) -> list[NDArray[np.bool_]]:
         """Mark, for each subject, the samples of the first half."""
         check_option("by", by, ("category", "run"), owner="split_halves")
+        masks: list[NDArray[np.bool_]] = []
         if by == "category":
-            masks = [_first_half_of_categories(subject) for subject in self.subjects]
+            for subject in self.subjects:
+                masks.append(np.zeros(subject.n_samples, bool))
+                groups = [subject.labels == label for label in subject.categories]
+                extra = 1  # the first half gets one more, then the second
+                for group in (*groups, subject.unlabelled()):
+                    rows = np.flatnonzero(group)
+                    half = (len(rows) + extra) // 2
+                    extra = (extra + len(rows)) % 2
+                    masks[-1][rows[:half]] = True
         else:
             for subject in self.subjects:
                 if subject.runs is None:
@@ -322,17 +335,3 @@ class Study(Sequence[Subject]):
             # IndexError, since sequences are iterated until it is raised
             raise IndexError(f"There is no subject {key}; the study has {len(self)}.")
         raise TypeError(f"A subject is an id or a position, got {type(key).__name__}.")
-
-
-def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
-    first = np.zeros(subject.n_samples, bool)
-    groups = [subject.labels == category for category in subject.categories]
-    extra_to_first = True
-    for group in (*groups, subject.unlabelled()):
-        rows = np.flatnonzero(group)
-        half = len(rows) // 2
-        if len(rows) % 2:
-            half += extra_to_first
-            extra_to_first = not extra_to_first
-        first[rows[:half]] = True
-    return first

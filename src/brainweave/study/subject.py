@@ -12,9 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from brainweave._core.arrays import as_sendable, is_torch, to_numpy
+from brainweave._core.arrays import (
+    Codes,
+    Floats,
+    Mask,
+    Matrix,
+    as_sendable,
+    is_torch,
+    to_numpy,
+)
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.labels import as_label_list, object_array, sort_labels
 from brainweave._core.validation import (
@@ -40,7 +48,7 @@ def is_source(samples: Samples) -> bool:
     return hasattr(samples, "read") and not hasattr(samples, "__getitem__")
 
 
-def read_samples(samples: Samples) -> NDArray[Any]:
+def read_samples(samples: Samples) -> Floats:
     """Return the samples as an array; no copy where they already are one."""
     if isinstance(samples, np.ndarray):
         return np.asarray(samples)
@@ -58,10 +66,7 @@ class View:
     ndim = 2
 
     def __init__(
-        self,
-        parent: Samples,
-        rows: NDArray[np.intp],
-        groups: NDArray[np.intp] | None = None,
+        self, parent: Samples, rows: Codes, groups: Codes | None = None
     ) -> None:
         if isinstance(parent, View) and groups is None:  # a view on a view is one view
             parent, rows, groups = parent.parent, parent.rows[rows], parent.groups
@@ -78,16 +83,16 @@ class View:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "parent": as_sendable(self.parent)}
 
-    def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _apply(self, values: Floats) -> Floats:
         if self.groups is not None:
             values = _zscore_groups(values, self.groups)
         return np.asarray(values[self.rows])
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Floats:
         """Read the parent and return the derived samples."""
         return self._apply(read_samples(self.parent))
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
+    def __getitem__(self, key: Any) -> Floats:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if is_source(self.parent):
             return np.asarray(self.read()[rows, columns])
@@ -95,13 +100,13 @@ class View:
             return np.asarray(self[rows, columns : columns + 1 or None][..., 0])
         return np.asarray(self._apply(np.asarray(self.parent[:, columns]))[rows])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         if copy is False:
             raise ValueError("These samples are computed when read: a copy is needed.")
         return np.asarray(self.read(), dtype=dtype)
 
 
-def _zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:
+def _zscore_groups(values: Floats, groups: Codes) -> Floats:
     """Centre and scale each column within each group of rows, in float64.
 
     A voxel that is constant in a group is zero there. float32 stays float32.
@@ -176,7 +181,20 @@ class Subject:
         self.id = str(id)
         if not self.id:
             raise InputError("A subject needs an id that is not empty.")
-        self.samples = _check_samples(samples, f"Subject {self.id!r}: samples")
+        if isinstance(samples, list | tuple):
+            samples = np.asarray(samples)
+        name = f"Subject {self.id!r}: samples"
+        check_numbers(samples, name)
+        if not hasattr(samples, "shape"):
+            raise TypeError(
+                f"{name} must be an array, or have a shape and read() or slicing by "
+                f"columns; got {type(samples).__name__}."
+            )
+        refuse_other_shapes(samples, name)
+        if samples.shape[1] == 0:
+            shape = tuple(samples.shape)
+            raise InputError(f"{name} have no voxels: their shape is {shape}.")
+        self.samples = samples
         self.labels = self._check_annotation("labels", labels)
         self.runs = self._check_annotation("runs", runs)
         self.onsets = self._check_annotation("onsets", onsets)
@@ -219,7 +237,7 @@ class Subject:
         return [] if self.runs is None else sort_labels(self.runs.tolist())
 
     @property
-    def films(self) -> NDArray[Any] | None:
+    def films(self) -> Floats | None:
         """Film of each sample, None where none is; no array if no stimulus is a moment.
 
         Of the stimulus ``"film@12.50"``, the film is ``"film"``.
@@ -228,7 +246,7 @@ class Subject:
         return None if moments is None else moments[0]
 
     @property
-    def times(self) -> NDArray[np.float64] | None:
+    def times(self) -> Matrix | None:
         """Seconds into the film of each sample, NaN where none is; see `films`."""
         moments = split_moments(self.stimuli)
         return None if moments is None else moments[1]
@@ -243,7 +261,7 @@ class Subject:
         """Whether the samples still wait in a file that must be read whole."""
         return is_source(self.samples)
 
-    def data(self) -> NDArray[Any]:
+    def data(self) -> Floats:
         """Return all samples as an array, reading a lazy source (each time anew)."""
         values = read_samples(self.samples)
         if values.shape != (self.n_samples, self.n_voxels):
@@ -284,7 +302,16 @@ class Subject:
             ) from None
         known = {name: getattr(self, name) for name in ANNOTATIONS}
         chosen_of = {n: None if v is None else v[rows] for n, v in known.items()}
-        return self._replace(samples=_take_rows(self.samples, rows), **chosen_of)
+        contiguous = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+        if contiguous and isinstance(self.samples, np.ndarray):
+            kept: Samples = self.samples[rows[0] : rows[-1] + 1]
+        elif is_torch(self.samples):  # indexed where they are, on their device
+            kept = self.samples[rows.tolist()]
+        elif _is_plain_array(self.samples):
+            kept = self.samples[rows]
+        else:
+            kept = View(self.samples, rows)
+        return self._replace(samples=kept, **chosen_of)
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Subject":
         """Standardise each voxel within each run, or over all samples.
@@ -320,7 +347,7 @@ class Subject:
         fields = {n: getattr(self, n) for n in ("samples", *ANNOTATIONS, "space")}
         return Subject(self.id, **{**fields, **changes})
 
-    def unlabelled(self) -> NDArray[np.bool_]:
+    def unlabelled(self) -> Mask:
         """Mark the samples without a label."""
         if self.labels is None:
             return np.ones(self.n_samples, bool)
@@ -334,9 +361,7 @@ class Subject:
             text += f", {len(self.run_ids)} runs"
         return f"Subject({self.id!r}: {text})"
 
-    def _check_annotation(
-        self, name: str, values: ArrayLike | None
-    ) -> NDArray[Any] | None:
+    def _check_annotation(self, name: str, values: ArrayLike | None) -> Floats | None:
         """Return one entry of the right kind per sample; None if nothing is given."""
         if values is None:
             return None
@@ -372,8 +397,8 @@ def moment(film: Any, seconds: float) -> str:
 
 
 def split_moments(
-    stimuli: NDArray[Any] | None,
-) -> tuple[NDArray[Any], NDArray[np.float64]] | None:
+    stimuli: Floats | None,
+) -> tuple[Floats, Matrix] | None:
     """Return film and seconds of ids that are moments, None if no id is one."""
     if stimuli is None or stimuli.dtype.kind not in "UO":
         return None
@@ -396,14 +421,14 @@ def subject_entry(what: str, values: Any, id: str) -> Any:
     return values
 
 
-def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def is_missing(values: Floats) -> Mask:
     """Mark the entries that are ``None``, as a subject keeps missing labels."""
     if values.dtype != object:
         return np.zeros(values.shape, bool)
     return np.array([value is None for value in values], dtype=bool)
 
 
-def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
+def _as_labels(array: Floats, owner: str) -> Floats | None:
     """Return one label per sample: int64, str, or objects if some are ``None``.
 
     Floats that are whole numbers become int. None if all are missing.
@@ -427,35 +452,8 @@ def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     return object_array(cleaned) if None in cleaned else np.array(cleaned)
 
 
-def _check_samples(samples: Samples, name: str) -> Samples:
-    if isinstance(samples, list | tuple):
-        samples = np.asarray(samples)
-    check_numbers(samples, name)
-    shape = getattr(samples, "shape", None)
-    if shape is None:
-        raise TypeError(
-            f"{name} must be an array, or have a shape and read() or slicing by "
-            f"columns; got {type(samples).__name__}."
-        )
-    refuse_other_shapes(samples, name)
-    if shape[1] == 0:
-        raise InputError(f"{name} have no voxels: their shape is {tuple(shape)}.")
-    return samples
-
-
 def _is_plain_array(samples: Samples) -> bool:
     return isinstance(samples, np.ndarray) and not isinstance(samples, np.memmap)
-
-
-def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
-    contiguous = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
-    if contiguous and isinstance(samples, np.ndarray):
-        return samples[rows[0] : rows[-1] + 1]
-    if is_torch(samples):  # indexed where they are, on their device
-        return samples[rows.tolist()]
-    if _is_plain_array(samples):
-        return samples[rows]
-    return View(samples, rows)
 
 
 # -- fingerprints ----------------------------------------------------------------------

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import nibabel as nib
 import numpy as np
 from nibabel.gifti.parse_gifti_fast import GiftiImageParser
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from brainweave._core.arrays import Codes, Floats, Mask
 from brainweave._core.exceptions import StudyError
 from brainweave.basis.places import Part
 from brainweave.study.atlases import labels_of_grayordinates, labels_on_surface
@@ -39,17 +40,16 @@ _PATCHES = "patches of fsaverage, about 14 mm across"
 
 # One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
+# Columns, vertices and size of the mesh of each structure.
+Structures: TypeAlias = dict[str, tuple[Codes, Codes, int]]
 
 
 class _Grayordinates(ImageSpace):
     """What spaces of vertices, and perhaps of voxels beside them, share."""
 
     #: Brain models of the voxels beside the vertices, and their columns.
-    _volume: tuple[Any, NDArray[np.intp]] | None = None
-
-    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
-        """Return the columns, vertices and size of the mesh of each structure."""
-        raise NotImplementedError
+    _volume: tuple[Any, Codes] | None = None
+    _structures: Any  # a method that returns Structures
 
     def place_labels(self) -> tuple[str, list[str | None], str] | None:
         """Return the place of each grayordinate, as far as its mesh or grid is known.
@@ -121,7 +121,7 @@ class CiftiSpace(_Grayordinates):
         inside = np.flatnonzero(self.axis.volume_mask)
         self._volume = (self.axis, inside) if inside.size else None
 
-    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+    def _structures(self) -> Structures:
         axis, found = self.axis, {}
         for name, n in axis.nvertices.items():
             columns = np.flatnonzero(np.asarray(axis.name) == name)
@@ -141,16 +141,11 @@ class CiftiSpace(_Grayordinates):
         if axis != self.axis:
             raise StudyError(
                 f"{image_name(run)!r} has other brain models ({len(axis)} "
-                f"grayordinates) than the first file ({self.n_voxels}). Give "
-                "each subject runs in one and the same CIFTI space."
+                f"grayordinates) than the first file ({self.n_voxels}). Use one space."
             )
         return image
 
-    def read(
-        self, run: ImageLike, *, smoothing_fwhm: float | None = None
-    ) -> NDArray[Any]:
-        """Read one run into samples x grayordinates."""
-        self._refuse_smoothing(smoothing_fwhm)
+    def _read(self, run: ImageLike, _: float | None) -> Floats:
         image = self._load(run)
         with reading(run):
             return np.ascontiguousarray(image.dataobj)
@@ -164,7 +159,7 @@ class CiftiSpace(_Grayordinates):
         image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
         return image
 
-    def labels_of(self, atlas: Any) -> NDArray[Any]:
+    def labels_of(self, atlas: Any) -> Floats:
         """Return the parcel of each grayordinate in an atlas; None for none."""
         return labels_of_grayordinates(atlas, self.axis)
 
@@ -218,7 +213,7 @@ class SurfaceSpace(_Grayordinates):
     kind = "surface"
 
     def __init__(self, masks: Mapping[str, ArrayLike | int]) -> None:
-        self.masks: dict[str, NDArray[np.bool_]] = {}
+        self.masks: dict[str, Mask] = {}
         for name, mask in masks.items():
             given = np.ones(mask) if isinstance(mask, int) else mask
             self.masks[name] = np.asarray(given, bool).ravel()
@@ -264,8 +259,7 @@ class SurfaceSpace(_Grayordinates):
             if header.n_vertices != len(self.masks[name]):
                 raise StudyError(
                     f"{image_name(image)!r} has {header.n_vertices} vertices where "
-                    f"{len(self.masks[name])} are expected for {name}. Give surfaces "
-                    "of one and the same mesh."
+                    f"{len(self.masks[name])} are expected for {name}. Use one mesh."
                 )
             lengths.append(header.n_samples)
         if len(set(lengths)) > 1:
@@ -275,14 +269,8 @@ class SurfaceSpace(_Grayordinates):
             )
         return RunHeader(lengths[0])
 
-    def read(
-        self, run: SurfaceRun, *, smoothing_fwhm: float | None = None
-    ) -> NDArray[Any]:
-        """Read one run into samples x vertices, the structures side by side."""
-        self._refuse_smoothing(smoothing_fwhm)
+    def _read(self, run: SurfaceRun, _: float | None) -> Floats:
         self.header(run)
-        if self.masker is not None:
-            return self._by_masker(run)
         parts = self._images_of(run).items()
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
 
@@ -322,7 +310,7 @@ class SurfaceSpace(_Grayordinates):
             return SurfaceImage(self.mesh, parts)
         return next(iter(images.values())) if len(images) == 1 else images
 
-    def _structures(self) -> dict[str, tuple[NDArray[Any], NDArray[Any], int]]:
+    def _structures(self) -> Structures:
         start, found = 0, {}
         for name, mask in self.masks.items():
             vertices = np.flatnonzero(mask)
@@ -332,7 +320,7 @@ class SurfaceSpace(_Grayordinates):
             start = stop
         return found
 
-    def labels_of(self, atlas: Any) -> NDArray[Any]:
+    def labels_of(self, atlas: Any) -> Floats:
         """Return the parcel of each vertex in an atlas; None for none."""
         sizes = {name: len(mask) for name, mask in self.masks.items()}
         whole = labels_on_surface(atlas, sizes)
@@ -365,12 +353,9 @@ class SurfaceSpace(_Grayordinates):
 
 
 @cache
-def _patches(n_vertices: int) -> NDArray[np.intp] | None:
-    """Return the nearest of the first 642 vertices for each vertex of a hemisphere.
-
-    Only for meshes of fsaverage that nilearn's fsaverage5 holds: these are nested, the
-    vertices of a coarser one come first, and both hemispheres have one sphere.
-    """
+def _patches(n_vertices: int) -> Codes | None:
+    """Return the nearest of the first 642 vertices for each vertex of a hemisphere."""
+    # meshes of fsaverage are nested, and both hemispheres have one sphere
     if n_vertices not in _FSAVERAGE:
         return None
     from nilearn.datasets import load_fsaverage
@@ -424,7 +409,7 @@ def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
     return [dict(sorted(pair.items())) for pair in pairs.values()]
 
 
-def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
+def _gifti_image(structure: str, maps: Floats) -> Any:
     kind = {"intent": "NIFTI_INTENT_NONE", "datatype": "NIFTI_TYPE_FLOAT32"}
     rows = np.ascontiguousarray(maps, np.float32)
     arrays = [nib.gifti.GiftiDataArray(row, **kind) for row in rows]
@@ -432,7 +417,7 @@ def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
     return nib.gifti.GiftiImage(darrays=arrays, meta=meta)
 
 
-def _read_gifti(image: ImageLike) -> NDArray[Any]:
+def _read_gifti(image: ImageLike) -> Floats:
     """Read a functional GIfTI into samples x vertices."""
     if isinstance(image, np.ndarray):  # of a SurfaceImage: vertices x samples
         return np.atleast_2d(image.T)

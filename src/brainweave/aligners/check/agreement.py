@@ -7,26 +7,22 @@ samples of group c. Two subjects agree by :math:`\sum_c u_{ic} u_{jc}`: of time 
 the correlation over time, of categories the correlation over all pairs of samples of
 the same category. The agreement of a feature is the mean over pairs of subjects.
 
-Noise is slow, so neither samples nor short blocks can be shuffled. Its cosine transform
-over a run has nearly uncorrelated coefficients, whatever the autocorrelation, whose
-signs tell nothing. So the null distribution comes from random signs of the cosines of
-each subject and run, the same for all features: surrogates are as smooth as the data.
+The null distribution comes from random signs of the cosines of each subject and run,
+the same for all features: surrogates are as smooth as the data (docs/error_rates.md).
 
 Components are tested in their order, each without what is shared in those before it.
-The test of component k asks whether neither it nor any of the next is shared. Its
-statistic is the largest, in units of its spread, of the summed agreements of components
-k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that are tried). Components hold
-up as long as p < .05, which is one too many in at most 5 % of all studies; those behind
-the first with p >= .3 are not tested, and share its p. An automatic number of
-components of a film goes by all of them instead (ForwardStop, G'Sell et al. 2016): it
-is the largest k for which the mean of -log(1 - p) over the first k is at most .05, so
-that about 5 % of those kept are expected not to be shared.
+The statistic of component k is the largest, in units of its spread, of the summed
+agreements of components k to k + m - 1 for m = 1, 2, 4 (of the first, up to all that
+are tried). Components hold up as long as p < .05, which is one too many in at most 5 %
+of all studies; those behind the first with p >= .3 are not tested, and share its p. An
+automatic number of components of a film goes by ForwardStop instead (docs/gdm.md).
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
 rise and fall together: p is at most too large.
 """
 
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -68,10 +64,7 @@ class Agreement(NamedTuple):
 def permutation_test(
     folds: list[Fold], n_permutations: int, random_state: int, *, by_share: bool = False
 ) -> Agreement:
-    """Test the components of held-out samples in their order, until one fails.
-
-    With `by_share`, until too many of all components would be false.
-    """
+    """Test components in order, until one fails (`by_share`: too many are false)."""
     # who is tied to the others by places alone has no groups to be compared by
     each = zip(*(fold.codes for fold in folds), strict=True)
     tied = [i for i, codes in enumerate(each) if any(map(len, codes))]
@@ -85,10 +78,8 @@ def permutation_test(
                 "subjects share too few groups of samples once half are held out."
             )
     _refuse_few_blocks(folds)
-    halves = [
-        _Half(fold, n_permutations, [random_state, number])
-        for number, fold in enumerate(folds)
-    ]
+    seeds = [[random_state, number] for number in range(len(folds))]
+    halves = [_Half(f, n_permutations, s) for f, s in zip(folds, seeds, strict=True)]
     for half in halves:
         half.keep_own()
     n_components = folds[0].features[0].shape[1]
@@ -97,9 +88,8 @@ def permutation_test(
     for k in range(n_components):
         width = NEIGHBOURS if k else n_components
         values = np.array([half.statistics(k, width) for half in halves])
-        n_together, statistic, null = _largest_sum(values)
-        first = first or (n_together, statistic, null)
-        own = p_of(statistic, null)
+        clearest = _largest_sum(values)
+        first, own = first or clearest, p_of(*clearest[1:])
         p[k:] = max(own, p[k])
         doubt -= float(np.log1p(-min(own, 0.999)))  # ForwardStop
         if doubt <= FALSE_SHARE * (k + 1):
@@ -119,8 +109,8 @@ def permutation_test(
             half.take_out(k)
     else:
         n_kept = n_kept if by_share else n_components
-    n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
-    return Agreement(agreement, p, n_kept, n_together, statistic, null)
+    nothing = 1, 0.0, np.zeros((1, n_permutations))
+    return Agreement(agreement, p, n_kept, *(first or nothing))
 
 
 def _count_possible(values: Matrix, likely: Matrix) -> int:
@@ -209,11 +199,16 @@ class _Half:
         shares = np.sqrt(self.counts / self.counts.sum(axis=1, keepdims=True))
         # those who share all groups count 1
         self.n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2
-        self._of_groups: dict[int, Matrix] = {}
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
         # whether the groups are of those that aligned, as categories are
         known = fold.template[self.counts.sum(axis=0) > 0]
         self.aligned = bool(np.isfinite(known).all())
+        # the same time points and runs: then cosines need no transform
+        lengths = [list(map(len, own)) for own in fold.stretches]
+        self.in_one_order = np.unique(fold.codes[0]).size == fold.codes[0].size and all(
+            np.array_equal(codes, fold.codes[0]) and own == lengths[0]
+            for codes, own in zip(fold.codes, lengths, strict=True)
+        )
 
     def keep_own(self) -> None:
         """Take out of each feature what those before it of the same subject have.
@@ -231,13 +226,10 @@ class _Half:
             self.cosines[i][:, : len(sizes)] = Q * np.where(sizes**2 > 1e-18, sizes, 0)
 
     def statistics(self, first: int, width: int, n: int | None = None) -> Matrix:
-        """Return the agreement of some components: as observed, then by chance.
-
-        Of all surrogates, or of the first n.
-        """
+        """Return agreements: as observed, then of (the first n) surrogates."""
         values = [_unit(own[:, first : first + width]) for own in self.cosines]
         signs = [own[:, :n] for own in self.signs]
-        squares = self._in_order if _in_one_order(self.fold) else self._by_groups
+        squares = self._in_order if self.in_one_order else self._by_groups
         return np.asarray(squares(values, signs) / 2 / self.n_pairs)
 
     def _in_order(self, values: list[Matrix], signs: list[Matrix]) -> Matrix:
@@ -256,7 +248,7 @@ class _Half:
             every: Any = 0.0
             alone: Any = 0.0
             for i, (V, S) in enumerate(zip(values, signs, strict=True)):
-                U = (self._cosines_of_groups(i) * V.T[:, None]).reshape(-1, len(V)) @ S
+                U = (self._of_groups[i] * V.T[:, None]).reshape(-1, len(V)) @ S
                 every, alone = every + U, alone + U * U
             sums = (every * every - alone).reshape(k, -1, n)
             return np.asarray(sums.sum(axis=1).T)
@@ -271,15 +263,15 @@ class _Half:
             found[start : start + step] = (total * total).sum(axis=0) - own
         return found
 
-    def _cosines_of_groups(self, i: int) -> Matrix:
-        """Return what sums a subject's cosines over groups, (n_groups, n)."""
-        if i not in self._of_groups:
-            codes = self.fold.codes[i]
+    @cached_property
+    def _of_groups(self) -> list[Matrix]:
+        """What sums each subject's cosines over groups, (n_groups, n)."""
+        found = []
+        for i, codes in enumerate(self.fold.codes):
             sizes = np.sqrt(self.counts[i][codes])
             members = np.eye(self.fold.n_groups)[codes] / sizes[:, None]
-            found = _transform(scipy.fft.dct, members, self.fold.stretches[i])
-            self._of_groups[i] = found.T
-        return self._of_groups[i]
+            found.append(_transform(scipy.fft.dct, members, self.fold.stretches[i]).T)
+        return found
 
     def _sums(self, i: int, made: Matrix) -> Matrix:
         """Return the sums over groups of a subject's surrogates, weighed by size."""
@@ -326,16 +318,6 @@ def _transform(function: Any, values: Matrix, runs: list[Codes]) -> Matrix:
     for own in runs:
         out[own] = function(values[own], axis=0, norm="ortho")
     return out
-
-
-def _in_one_order(fold: Fold) -> bool:
-    """Whether time points and runs are the same: then cosines need no transform."""
-    first = fold.codes[0]
-    return np.unique(first).size == first.size and all(
-        np.array_equal(codes, first)
-        and list(map(len, own)) == list(map(len, fold.stretches[0]))
-        for codes, own in zip(fold.codes, fold.stretches, strict=True)
-    )
 
 
 def agreement_of_groups(

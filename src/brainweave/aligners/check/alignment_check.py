@@ -89,11 +89,11 @@ class AlignmentCheck(Stored):
     p: Matrix = field(default_factory=lambda: np.empty(0))
     n_together: int = 1
     n_permutations: int = 0
-    pieces: Any = field(default=None, repr=False, compare=False)
-    components: Any = field(default=None, repr=False, compare=False)
-    features: list[Matrix] | None = field(default=None, repr=False, compare=False)
-    _statistic: float = field(default=0.0, repr=False, compare=False)
-    _null: Matrix | None = field(default=None, repr=False, compare=False)
+    pieces: Any = field(default=None, compare=False)
+    components: Any = field(default=None, compare=False)
+    features: list[Matrix] | None = field(default=None, compare=False)
+    _statistic: float = field(default=0.0, compare=False)
+    _null: Matrix | None = field(default=None, compare=False)
 
     @property
     def available(self) -> bool:
@@ -147,7 +147,7 @@ class AlignmentCheck(Stored):
         else:
             start = "No evidence of a shared space"
             end = f"agree no more than by chance in {'any of ' * (total > 1)}{many}"
-        p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:.2f}"
+        p, agreement = self.p_value, f"{where and where + ':'} {self.agreement:z.2f}"
         return (
             f"{start}: on held-out samples, subjects {end} "
             f"(correlation{agreement} without slow trends, p = {p:.2g})."
@@ -281,14 +281,11 @@ def count_holding(
     """Count a GDM's components that hold up on held-out samples; keep the check."""
     k = max(1, found.n_informative(k))
     fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
-    runs = _list_unless_missing(b.runs for b in bases)
-    draws = N_PERMUTATIONS, 0
+    runs, draws = _list_unless_missing(b.runs for b in bases), (N_PERMUTATIONS, 0)
+    full, by_share = found.first(k).features, "labels" not in aligner._joined_by()
     try:
-        full = found.first(k).features
-        by_share = "labels" not in aligner._joined_by()
-        check, kept = _check_halves(
-            _graph_codes(graph), runs, full, fit, draws, by_share=by_share
-        )
+        codes = _graph_codes(graph)
+        check, kept = _check_halves(codes, runs, full, fit, draws, by_share=by_share)
     except BrainweaveError as error:
         aligner.__dict__["_check"] = AlignmentCheck(str(error))
         by_groups = all(term.features is None for term in graph.groups)
@@ -386,26 +383,21 @@ def check_local(
     aligner: Any, X: list[Any], places: Any, y: Any, *more: Any
 ) -> AlignmentCheck:
     """Fit an aligner to one piece of the brain and check it, in a worker."""
-    runs, draws = more
-    local = fit_piece(aligner, X, places, y, runs)
-    known = None if hasattr(local, "graph_") else y
-    how: Any = dict(zip(("n_permutations", "random_state"), draws, strict=True))
-    check = alignment_check(local, y=known, **how)
-    return replace(check, features=None, components=_components_of(local, check))
-
-
-def _components_of(model: Any, check: AlignmentCheck) -> Any:
-    """Describe the components of one piece; of variances the mean over subjects."""
     import pandas as pd
 
-    if not hasattr(model, "component_summary"):
+    runs, (n, seed) = more
+    local = fit_piece(aligner, X, places, y, runs)
+    known = None if hasattr(local, "graph_") else y
+    check = alignment_check(local, y=known, n_permutations=n, random_state=seed)
+    if not hasattr(local, "component_summary"):
         names = {"agreement_cv": check.agreement_cv, "p": check.p}
         table = pd.DataFrame({"informative": check.holds, **names})
-    else:
-        table = component_table(model, check)
+    else:  # of variances the mean over subjects
+        table = component_table(local, check)
         shares = table.filter(like="variance_")
         table = table.drop(columns=shares.columns).assign(variance=shares.mean(axis=1))
-    return table.rename_axis("component").reset_index()
+    components = table.rename_axis("component").reset_index()
+    return replace(check, features=None, components=components)
 
 
 def graph_fit(model: Any) -> Matrix:
@@ -479,22 +471,17 @@ def _groups_of_samples(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
             raise InputError("the labels of the aligning samples are unknown; pass y.")
         graph = time_graph([np.asarray(v, object).tolist() for v in y])
         codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
-        if aligner._joined_by() != {"labels"}:
-            codes = _with_time_locked(codes, len(graph.groups[0].names))
-        return codes
+        if aligner._joined_by() == {"labels"}:
+            return codes
+        # samples locked in time are a group each: all of them if all have labels
+        if any((own == NO_GROUP).any() for own in codes):
+            for own in codes:
+                locked = own == NO_GROUP
+                own[locked] = len(graph.groups[0].names) + np.arange(locked.sum())
+            return codes
     if len(set(lengths)) > 1:
         raise InputError("subjects have different numbers of samples, and no labels.")
     return [np.arange(n, dtype=np.intp) for n in lengths]
-
-
-def _with_time_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
-    """Put samples locked in time in a group each: all of them if all have labels."""
-    if all((c != NO_GROUP).all() for c in codes):
-        return [np.arange(c.size, dtype=np.intp) for c in codes]
-    for own in codes:
-        locked = own == NO_GROUP
-        own[locked] = n_labels + np.arange(locked.sum())
-    return codes
 
 
 def _prepare(

@@ -11,6 +11,7 @@ from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
     InputError,
     SeparateSubjectsWarning,
+    UndeterminedWarning,
     UniquenessWarning,
     warn_user,
 )
@@ -28,25 +29,16 @@ from brainweave.aligners.gdm.graph_parsing import (
     split_labels_and_ids,
     y_for_graph,
 )
-from brainweave.aligners.gdm.new_subject import (
-    Joined,
-    edges_of_new,
-    group_sums,
-    report_undetermined,
-)
+from brainweave.aligners.gdm.new_subject import Joined, edges_of_new
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
-from brainweave.graphs.builders import Graph, label_graph
+from brainweave.graphs.builders import Graph, equal_group_weights, label_graph
 
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
 class GraphAligner(BaseAligner):
-    """Base of :class:`GDM` and :class:`PaperGDM`.
-
-    A subclass solves for the maps in :meth:`_solve_graph`, and for those of new
-    subjects in :meth:`_join`.
-    """
+    """Base of :class:`GDM` and :class:`PaperGDM`."""
 
     _stored: ClassVar[dict[str, Any]] = {
         "graph_": Graph,
@@ -91,17 +83,19 @@ class GraphAligner(BaseAligner):
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         lengths = [b.n_samples for b in bases]
         graph, self.joined_by_row_ = make_graph(
-            self.graph,
-            lengths,
-            y,
-            ridge=self._ridge,
-            owner=self._owner,
+            self.graph, lengths, y, ridge=self._ridge, owner=self._owner
         )
         maps, template = self._solve_graph(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
         alike = getattr(self, "constraint_", "") == "subject"
-        self.group_sums_ = group_sums(graph, template, alike=alike)
+        weighed = (equal_group_weights(graph) if alike else graph).groups
+        self.group_sums_ = []
+        for term, target in zip(graph.groups, weighed, strict=True):
+            own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
+            factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)
+            sums = np.asarray(term.loadings().T @ template) * factor[:, None]
+            self.group_sums_.append(sums)
         self.embedding_ = template if graph.matrix is not None else None
         return maps
 
@@ -201,7 +195,20 @@ class GraphAligner(BaseAligner):
     def _join_new(self, basis: SubjectBasis, y: Any, edges: Any = None) -> Joined:
         laplacian, target = edges_of_new(self, basis, y, edges)
         joined = self._join(basis, laplacian, target)
-        report_undetermined(basis.name, joined.n_determined, self.n_informative_)
+        if joined.n_determined == 0:
+            raise InputError(
+                f"The edges of {basis.name} are the same for all its samples, so "
+                "nothing determines its map. It needs samples of at least two "
+                "categories."
+            )
+        if joined.n_determined < self.n_informative_:
+            warn_user(
+                f"The edges of {basis.name} determine {joined.n_determined} dimensions "
+                f"of the shared space, of {self.n_informative_} that are informative; "
+                "its features are zero in the others. Give it samples of the "
+                "categories or stimuli that it lacks.",
+                UndeterminedWarning,
+            )
         return joined
 
     @abstractmethod

@@ -63,12 +63,8 @@ class Solution:
 
 
 def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
-    """Return how far the subjects share their features, from 0 to 1.
-
-    In coordinates in which the covariances of all subjects' features add up to the
-    identity, they are proportional where all subjects use all features alike (1) and
-    orthogonal where every feature belongs to one subject (0).
-    """
+    """Return how far the subjects share their features, from 0 to 1 (docs/gdm.md)."""
+    # in coordinates in which the covariances of all subjects add up to the identity
     total = np.sum(covariances, axis=0)
     values, vectors = np.linalg.eigh((total + total.T) / 2)
     kept = values > 1e-12 * max(float(values[-1]), 1e-300)
@@ -87,10 +83,7 @@ def solve(
     route: str = "auto",
     n_jobs: int | None = None,
 ) -> Solution:
-    """Find the k + 1 smallest eigenpairs of M, given the orthonormal bases V_i.
-
-    The maps are E_i, of shape (L_i, k + 1), and the features V_i E_i.
-    """
+    """Find the k + 1 smallest eigenpairs E_i of M, given the orthonormal bases V_i."""
     problem = Problem(bases, graph, graph.degrees(), n_jobs)
     chosen = _choose(problem) if route == "auto" else route
     k = min(k + 1, problem.size)
@@ -132,13 +125,12 @@ class Problem:
         n_jobs: int | None = None,
     ) -> None:
         self.bases, self.graph, self.n_jobs = bases, graph, n_jobs
-        self.degrees = degrees
-        self.rows = graph.slices()
+        self.degrees, self.rows = degrees, graph.slices()
         self.ends = np.cumsum([V.shape[1] for V in bases])
         self.size = int(self.ends[-1])
         self.rank = sum(term.rank for term in graph.groups)
-        spread = np.ptp(self.degrees)
-        self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
+        spread, largest = np.ptp(degrees), np.abs(degrees).max()
+        self.equal_degrees = spread <= 1e-12 * max(largest, 1e-300)
 
     def closed(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Solve for ``d I - U U^T`` with one thin decomposition."""

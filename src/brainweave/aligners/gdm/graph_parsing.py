@@ -31,13 +31,10 @@ def is_named(graph: Any, *names: str) -> bool:
 
 
 def y_for_graph(subject: Any, graph: Any) -> Any:
-    """Return what a graph by name needs to know of a subject that knows its samples.
-
-    None where it is not known. "labels+time" is content with the labels where there
-    are no ids: then rows count as ids if all subjects have the same sequence.
-    """
-    labels = subject.labels
-    stimuli = getattr(subject, "stimuli", None)
+    """Return what a graph by name needs to know of a subject's samples, or None."""
+    # "labels+time" is content with the labels where there are no ids: then rows count
+    # as ids if all subjects have the same sequence
+    labels, stimuli = subject.labels, getattr(subject, "stimuli", None)
     if is_named(graph, "time"):
         return stimuli
     if is_named(graph, "labels+time") and labels is not None and stimuli is not None:
@@ -67,12 +64,7 @@ def split_labels_and_ids(y: Any) -> tuple[Any, Any]:
 
 
 def make_graph(
-    graph: Any,
-    lengths: list[int],
-    y: list[Any] | None,
-    *,
-    ridge: bool,
-    owner: str,
+    graph: Any, lengths: list[int], y: list[Any] | None, *, ridge: bool, owner: str
 ) -> tuple[Graph, bool]:
     """Make the graph that a parameter asks for; say whether rows serve as ids."""
     by_row = False
@@ -98,21 +90,13 @@ def make_graph(
     else:
         raise TypeError(
             f"graph of {owner} must be 'labels', 'time', 'labels+time', a callable, a "
-            f"Graph, or a symmetric matrix over all samples; got "
-            f"{type(graph).__name__}."
+            f"Graph, or a symmetric matrix of all samples; got {type(graph).__name__}."
         )
-    if ridge:
-        made = weigh_groups(made, "none")
-    return made, by_row
+    return (weigh_groups(made, "none") if ridge else made), by_row
 
 
 def _named_graph(
-    name: str,
-    lengths: list[int],
-    y: list[Any] | None,
-    ridge: bool,
-    *,
-    owner: str,
+    name: str, lengths: list[int], y: list[Any] | None, ridge: bool, *, owner: str
 ) -> tuple[Graph, bool]:
     """Make the graph of a name."""
     if y is None and name != "time":

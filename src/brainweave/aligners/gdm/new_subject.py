@@ -16,7 +16,7 @@ import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
 
 from brainweave._core.arrays import Codes, Matrix
-from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_user
+from brainweave._core.exceptions import InputError
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
@@ -24,13 +24,7 @@ from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
-from brainweave.graphs.builders import (
-    NO_GROUP,
-    Graph,
-    GroupTerm,
-    equal_group_weights,
-    feature_tables,
-)
+from brainweave.graphs.builders import NO_GROUP, GroupTerm, feature_tables
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 
@@ -44,47 +38,7 @@ class Joined(NamedTuple):
     place: PlacePart | None = None
 
 
-def report_undetermined(name: str, n_determined: int, n_informative: int) -> None:
-    """Refuse a map that nothing determines; warn where a part of it is not."""
-    if n_determined == 0:
-        raise InputError(
-            f"The edges of {name} are the same for all its samples, so nothing "
-            "determines its map. It needs samples of at least two categories."
-        )
-    if n_determined < n_informative:
-        warn_user(
-            f"The edges of {name} determine {n_determined} dimensions of the shared "
-            f"space, of {n_informative} that are informative; its features are zero in "
-            "the others. Give it samples of the categories or stimuli that it lacks.",
-            UndeterminedWarning,
-        )
-
-
 # -- the edges of its samples ----------------------------------------------------------
-
-
-def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
-    """Sum the template over each group, as if groups counted ``alike`` if asked."""
-    sums = []
-    weighed = (equal_group_weights(graph) if alike else graph).groups
-    for term, target in zip(graph.groups, weighed, strict=True):
-        own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
-        factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)
-        sums.append(np.asarray(term.loadings().T @ template) * factor[:, None])
-    return sums
-
-
-def _terms_of_new(
-    model: Any, basis: SubjectBasis, y: Any, edges: Any
-) -> list[GroupTerm]:
-    """Return the terms of the graph for its samples, if there are any."""
-    terms, n = model.graph_.groups, basis.n_samples
-    if not terms or (y is None and edges is not None):
-        return []
-    if not any(term.features is not None for term in terms):
-        codes = _groups_of_new(model, n, y)
-        return [replace(t, codes=own) for t, own in zip(terms, codes, strict=True)]
-    return [_by_features(term, y, basis) for term in terms]
 
 
 def _by_features(term: GroupTerm, y: Any, basis: SubjectBasis) -> GroupTerm:
@@ -145,12 +99,15 @@ def _row_numbers(model: Any, n_samples: int) -> Any:
 def edges_of_new(
     model: Any, basis: SubjectBasis, y: Any, edges: Any = None, *, needed: bool = True
 ) -> tuple[Any, Matrix]:
-    """Return D - G among new samples, and G to the model's times their features.
-
-    If edges are ``needed``, a subject without any is refused.
-    """
+    """Return D - G among new samples, and G to the model's times their features."""
     graph, n = model.graph_, basis.n_samples
-    terms = _terms_of_new(model, basis, y, edges)
+    # the terms of the graph for the new samples, if there are any
+    terms = list(graph.groups) if y is not None or edges is None else []
+    if any(term.features is not None for term in terms):
+        terms = [_by_features(term, y, basis) for term in terms]
+    elif terms:
+        codes = zip(terms, _groups_of_new(model, n, y), strict=True)
+        terms = [replace(term, codes=own) for term, own in codes]
     embedding = getattr(model, "embedding_", None)
     degrees, target = np.zeros(n), np.zeros((n, model.n_components_))
     among_new = aslinearoperator(scipy.sparse.csr_array((n, n)))
@@ -158,9 +115,8 @@ def edges_of_new(
         weights = scipy.sparse.csr_array(edges, dtype=np.float64)
         if embedding is None or weights.shape != (n, len(embedding)):
             raise InputError(
-                f"edges must be new samples x aligning samples, "
-                f"{(n, graph.n_samples)}, for a model whose graph is a "
-                f"matrix; got {weights.shape}."
+                f"edges must be new samples x aligning samples, {(n, graph.n_samples)},"
+                f" for a model whose graph is a matrix; got {weights.shape}."
             )
         degrees += np.asarray(weights.sum(axis=1)).ravel()
         target += weights @ embedding
@@ -198,21 +154,21 @@ def regress_new(
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
     n_determined = int((values > UNDETERMINED * size).sum())
-    known: Any = 0.0
-    left, part = target, None
-    if places is not None:
-        matrix, Z = places
-        known, linked = Z @ model.shared_, np.asarray(target.any(axis=1))
-        if not linked.any():
-            scale = model.shared_amplitude_ * model.scale_
-            part = PlacePart(matrix, Z, model.shared_ * scale)
-            return Joined(np.zeros_like(target), 0, place=part)
+    if places is None:
+        mixing, features = smoother.regress(target)
+        scale = amplitude(features, target, model.eigenvalues_) * model.scale_
+        return Joined(mixing * scale, n_determined)
+    matrix, Z = places
+    known, linked = Z @ model.shared_, np.asarray(target.any(axis=1))
+    if linked.any():
         centred = target - target[linked].mean(axis=0)
         left = np.where(linked[:, None], centred - known, 0.0)
-    mixing, features = smoother.regress(left)
-    scale = amplitude(features + known, target, model.eigenvalues_) * model.scale_
-    if places is not None:
-        part = PlacePart(matrix, Z, model.shared_ * scale)
+        mixing, features = smoother.regress(left)
+        scale = amplitude(features + known, target, model.eigenvalues_) * model.scale_
+    else:
+        mixing, n_determined = np.zeros_like(target), 0
+        scale = model.shared_amplitude_ * model.scale_
+    part = PlacePart(matrix, Z, model.shared_ * scale)
     return Joined(mixing * scale, n_determined, place=part)
 
 
@@ -238,11 +194,9 @@ def join_by_descent(
 def descend(
     N: Matrix, F: Matrix, *, size: float = 0.0, max_iter: int = 1000, tol: float = 1e-10
 ) -> Joined:
-    """Descend from the Procrustes solution, the polar factor of F.
-
-    The rounding of F goes with ``size``, that of the numbers it was computed from.
-    """
+    """Descend from the Procrustes solution, the polar factor of F."""
     _, values, axes = scipy.linalg.svd(F, full_matrices=False, check_finite=False)
+    # the rounding of F goes with that of the numbers it was computed from
     size = max(size, float(values.max(initial=0.0)))
     axes = axes[values > UNDETERMINED * size]  # B^T
     if not len(axes):

@@ -23,11 +23,10 @@ from brainweave.aligners.piecewise.piecewise import (
     MapSettings,
     Pieces,
     PiecewiseAligner,
-    given_per_subject,
     once_per_space,
     places_per_subject,
 )
-from brainweave.basis.places import is_atlas, labels_at
+from brainweave.basis.places import is_atlas, is_per_subject, labels_at
 
 Labels = NDArray[Any]
 
@@ -201,7 +200,8 @@ class Parcelwise(PiecewiseAligner):
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         labels = parcel_labels(self.parcels, n_voxels, spaces, owner=self._owner)
         found = {label for part in labels for label in part.tolist()}
-        names = sort_labels(filter(_named, found))
+        found -= {None, "", 0, "0"}  # background, as is NaN
+        names = sort_labels(name for name in found if name == name)  # noqa: PLR0124
         if not names:
             raise InputError(
                 "All voxels are background (label 0); there is no parcel. Is the atlas "
@@ -244,7 +244,7 @@ class Parcelwise(PiecewiseAligner):
         """
         check_is_fitted(self, "maps_")
         given = self.parcels if parcels is None else parcels
-        if parcels is None and given_per_subject("parcels", given):
+        if parcels is None and is_per_subject(given):
             raise InputError(
                 "The parcels differ from subject to subject: pass those of the new "
                 "one, fit_new_subject(X, parcels=...)."
@@ -277,7 +277,7 @@ def parcel_labels(
         )
     if is_atlas(parcels):
         return once_per_space(partial(labels_at, parcels), spaces)
-    return places_per_subject("parcels", parcels, n_voxels, "one label", owner=owner)
+    return places_per_subject("parcels", parcels, n_voxels, owner=owner)
 
 
 def columns_of_parcels(labels: Labels, names: Sequence[Any]) -> list[Columns]:
@@ -287,8 +287,3 @@ def columns_of_parcels(labels: Labels, names: Sequence[Any]) -> list[Columns]:
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
     return [order[a:b] for a, b in pairwise(ends)]
-
-
-def _named(label: Any) -> bool:
-    """Whether a label is that of a parcel, not of the background."""
-    return label == label and label not in (None, "", 0, "0")  # noqa: PLR0124 (NaN)

@@ -23,13 +23,13 @@ from brainweave._core.exceptions import (
     SolverError,
     warn_user,
 )
-from brainweave._core.progress import shown_progress
-from brainweave._core.validation import (
-    check_n_jobs,
-    check_shape,
-    one_per_subject,
+from brainweave._core.validation import check_n_jobs, check_shape, one_per_subject
+from brainweave._core.workers import (
+    WarningCollector,
+    blas_threads,
+    on_workers,
+    shown_progress,
 )
-from brainweave._core.workers import WarningCollector, blas_threads, on_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.places import PlacesOfPieces, is_per_subject
@@ -58,12 +58,6 @@ NOT_FOR_NEW_SUBJECTS = (
 PER_SUBJECT = {"parcels": 1, "coordinates": 2}
 
 
-def given_per_subject(name: str, value: Any) -> bool:
-    """Return whether places of voxels are given as a list with an entry per subject."""
-    listed = isinstance(value, list | tuple) and len(value) > 0
-    return listed and np.ndim(value[0]) >= PER_SUBJECT[name]
-
-
 def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> list[Any]:
     """Return what is found for each subject; equal spaces are asked once, and share."""
     found: dict[Any, Any] = {}
@@ -74,20 +68,17 @@ def once_per_space(find: Callable[[Any, str], Any], spaces: Sequence[Any]) -> li
 
 
 def places_per_subject(
-    name: str,
-    given: Any,
-    n_voxels: list[int],
-    what: str,
-    *,
-    owner: str,
-    dtype: Any = None,
+    name: str, given: Any, n_voxels: list[int], *, owner: str
 ) -> list[NDArray[Any]]:
     """Return an array with a row per voxel for each subject, given once or for each."""
-    given = given if given_per_subject(name, given) else np.asarray(given, dtype)
+    n_dims = PER_SUBJECT[name]
+    what, dtype = ("one label", None) if n_dims == 1 else ("a row", float)
+    if not is_per_subject(given, n_dims):
+        given = np.asarray(given, dtype)
     listed = one_per_subject(name, given, len(n_voxels), owner=owner)
     arrays = [np.asarray(own, dtype) for own in listed]
     for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
-        if array.ndim != PER_SUBJECT[name] or len(array) != v:
+        if array.ndim != n_dims or len(array) != v:
             raise InputError(
                 f"{name} of {owner} must have {what} for each of the {v} voxels of "
                 f"X[{i}]; got shape {array.shape}."
@@ -107,16 +98,10 @@ Fits = Iterable[tuple[int, Any]]  # number of a piece and its aligner, as they c
 
 
 def fit_piece(
-    aligner: Any,
-    X: list[Any],
-    places: tuple[list[Any], Any] | None,
-    y: list[Any] | None,
-    runs: list[Any],
-    *,
-    known: dict[str, Any] | None = None,
+    aligner: Any, X: list[Any], places: Any, y: Any, runs: list[Any], **known: Any
 ) -> Any:
     """Fit a copy of an aligner to one piece, with parameters that are known for all."""
-    local = clone(aligner).set_params(**(known or {}))
+    local = clone(aligner).set_params(**known)
     local._runs = runs
     if places is not None and local.place is not None:
         local._spaces, place = places
@@ -128,9 +113,9 @@ def fit_piece(
     return local.fit(X, y)
 
 
-def fit_local(aligner: Any, X: list[Any], *more: Any, known: Any = None) -> Any:
+def fit_local(aligner: Any, X: list[Any], *more: Any, **known: Any) -> Any:
     """Fit a copy of an aligner to one piece, and drop what holds the data."""
-    local = fit_piece(aligner, X, *more, known=known)
+    local = fit_piece(aligner, X, *more, **known)
     local.maps_ = [m.detach() for m in local.maps_]
     for m in local.maps_:
         m.signatures = m.space = None  # those of the whole are kept with the whole map
@@ -160,8 +145,12 @@ def try_piece(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
 
 
 def _catch_warnings() -> AbstractContextManager[None]:
-    """Catch the warnings of all threads; only the main one can, else they just pass."""
-    main = threading.current_thread() is threading.main_thread()
+    """Catch the warnings of all threads; only the main one can, else they just pass.
+
+    So can the threads of Dask's workers, which by default have one.
+    """
+    thread = threading.current_thread()
+    main = thread is threading.main_thread() or "Dask-" in thread.name
     can = main and not _COLLECTOR.is_installed
     return _COLLECTOR.installed() if can else nullcontext()
 
@@ -182,25 +171,19 @@ class PieceLog:
         for category, text in warned:
             self._warned.setdefault(category, {}).setdefault(name, text)
 
-    def _tell(self, start: str, texts: dict[Any, str]) -> str:
+    def tell(self, start: str, texts: dict[Any, str]) -> str:
+        """Begin with how many pieces it was, and add what was said of the first."""
         name, text = next(iter(texts.items()))
         counted = start.format(f"{self.total} {self.what}s")
         return f"{counted} {self.what.capitalize()} {name}: {text}"
-
-    def check_some_left(self) -> None:
-        """Refuse if nothing could be aligned."""
-        if self.skipped and len(self.skipped) == self.total:
-            raise InputError(
-                self._tell("None of the {} could be aligned.", self.skipped)
-            )
 
     def warn(self) -> None:
         """Warn once of each kind."""
         if n := len(self.skipped):
             start = f"{n} of {{}} were skipped; see skipped_."
-            warn_user(self._tell(start, self.skipped), SkippedWarning)
+            warn_user(self.tell(start, self.skipped), SkippedWarning)
         for category, texts in self._warned.items():
-            warn_user(self._tell(f"In {len(texts)} of {{}}.", texts), category)
+            warn_user(self.tell(f"In {len(texts)} of {{}}.", texts), category)
 
 
 @dataclass(eq=False, repr=False)
@@ -241,8 +224,7 @@ class PiecewiseAligner(BaseAligner):
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
         log, runs = PieceLog(self._piece), [getattr(s, "runs", None) for s in subjects]
-        known = self._settled(pieces, arrays, y, runs)
-        fit = partial(fit_local, known=known)
+        fit = partial(fit_local, **self._settled(pieces, arrays, y, runs))
         fitted = self._each_piece(fit, pieces, arrays, log, y, runs)
         with closing(fitted) as fits:  # an error would keep it alive, catching warnings
             self._combine(pieces, fits, settings)
@@ -259,9 +241,8 @@ class PiecewiseAligner(BaseAligner):
             return {}
         chosen = np.linspace(0, n - 1, N_PILOTS).round().astype(int).tolist()
         names = [pieces.names[k] for k in chosen]
-        few = pieces._replace(
-            names=names, columns=[[own[k] for k in chosen] for own in pieces.columns]
-        )
+        columns = [[own[k] for k in chosen] for own in pieces.columns]
+        few = pieces._replace(names=names, columns=columns)
         quiet, log = copy(self), PieceLog(self._piece)
         quiet.progress = False
         with warnings.catch_warnings():
@@ -328,17 +309,15 @@ class PiecewiseAligner(BaseAligner):
         settings = read_map_settings(samples, columns, space, name="the new subject")
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
-        log, pairs = PieceLog(self._piece), zip(self.aligners_, numbers, strict=True)
+        log = PieceLog(self._piece)
         places = self._find_places([int(samples.shape[1])], [space])
-        tasks = (
-            (
-                local,
-                samples[:, columns[k]],
-                y,
-                None if places is None else places.cut([columns[k]])[0],
-            )
-            for local, k in pairs
-        )
+
+        def task(local: Any, own: Columns) -> tuple[Any, ...]:
+            spaces = None if places is None else places.cut([own])[0]
+            return local, samples[:, own], y, spaces
+
+        pairs = zip(self.aligners_, numbers, strict=True)
+        tasks = (task(local, columns[k]) for local, k in pairs)
         with closing(self._run(join_local, numbers, names, tasks, log)) as joined:
             maps = dict(joined)
         log.warn()
@@ -362,7 +341,7 @@ class PiecewiseAligner(BaseAligner):
             blas_threads(1),
         ):
             calls = ((function, *task) for task in tasks)
-            outcomes = on_workers(try_piece, calls, n_jobs)
+            outcomes = on_workers(try_piece, calls, n_jobs, n_small=len(numbers))
             try:
                 for k, (result, *told) in zip(numbers, outcomes, strict=True):
                     tick()
@@ -374,7 +353,9 @@ class PiecewiseAligner(BaseAligner):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     outcomes.close()
-        log.check_some_left()
+        if log.skipped and len(log.skipped) == log.total:
+            start = "None of the {} could be aligned."
+            raise InputError(log.tell(start, log.skipped))
 
     def piece_image(self, values: Any, *, subject: int = 0) -> Any:
         """Return an image with a value for each piece of the brain.

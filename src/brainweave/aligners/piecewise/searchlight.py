@@ -14,11 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import to_numpy, working_dtype
 from brainweave._core.exceptions import InputError
-from brainweave._core.validation import (
-    check_indices,
-    check_number,
-    check_samples,
-)
+from brainweave._core.validation import check_indices, check_number, check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
 from brainweave.aligners.piecewise.piecewise import (
@@ -86,17 +82,14 @@ class BlockPattern:
         return self._last[1]
 
     def average(self, sums: NDArray[Any], blocks: list[int]) -> scipy.sparse.csr_array:
-        """Divide each column of summed blocks by the number of those that reach it.
-
-        The sums are overwritten. Subjects share the pattern, unless blocks are missing.
-        """
+        """Divide each column of summed blocks, in place, by how many reach it."""
         counts = count_blocks(self.columns, blocks, self.shape[1])
         share = np.divide(1, counts, where=counts > 0, out=0.0 * counts)
         for start in range(0, sums.size, _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             sums[some] *= share[self.indices[some]].astype(sums.dtype)
         matrix = scipy.sparse.csr_array((sums, self.indices, self.indptr), self.shape)
-        if len(blocks) < len(self.columns):
+        if len(blocks) < len(self.columns):  # else subjects share the pattern
             matrix = matrix.copy()
             matrix.eliminate_zeros()
         return matrix
@@ -282,8 +275,8 @@ class Searchlight(PiecewiseAligner):
     ) -> list[list[Part]]:
         """Return where each subject's voxels lie; equal spaces share a list."""
         if coordinates is not None:
-            given = "coordinates", coordinates, n_voxels, "a row"
-            listed = places_per_subject(*given, owner=self._owner, dtype=float)
+            given = "coordinates", coordinates, n_voxels
+            listed = places_per_subject(*given, owner=self._owner)
             known = {id(at): [Part("volume", np.arange(len(at)), at)] for at in listed}
             return [known[id(at)] for at in listed]
         remedy = "Pass coordinates, a row per voxel, or fit on a Study of images."
@@ -358,19 +351,26 @@ class Searchlight(PiecewiseAligner):
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
-            if coordinates is not None or space:
-                given = None if coordinates is None else [coordinates]
-                (parts,) = self._layouts(given, [n], [space])
-                return self._around_centers(parts)
-            if n == self.n_components_:
-                return list(self.neighborhoods_)
-            raise InputError(
-                f"The new subject has {n} voxels, the reference {self.n_components_}: "
-                "pass its coordinates."
-            )
+            if coordinates is None and not space:
+                if n == self.n_components_:
+                    return list(self.neighborhoods_)
+                raise InputError(
+                    f"The new subject has {n} voxels, the reference "
+                    f"{self.n_components_}: pass its coordinates."
+                )
+            given = None if coordinates is None else [coordinates]
+            (parts,) = self._layouts(given, [n], [space])
+            around, known = np.arange(len(self.centers_)), self.maps_[0].space
+            reference = [Part("volume", around, np.asarray(self.centers_))]
+            if any(part.vertices is not None for part in parts) and known:
+                (reference,) = self._layouts(None, [], [known])
+                around = np.asarray(self.center_voxels_)
+            radius = float(self.radius or 0)
+            return neighborhoods_around(parts, reference, around, radius)
 
-        common, numbers = self.neighborhoods_, list(range(len(self.neighborhoods_)))
-        found = self._join_pieces(X, y, self.joinable_, numbers, columns_of)
+        common = self.neighborhoods_
+        names = list(range(len(common)))
+        found = self._join_pieces(X, y, self.joinable_, names, columns_of)
         own, maps, settings = found
         sizes = [settings["mean"].size]
         (builder,) = map_builders([own], sizes, common, self.n_components_)
@@ -378,15 +378,6 @@ class Searchlight(PiecewiseAligner):
             if k in maps:
                 builder.add(k, maps[k], reference)
         return builder.build(settings)
-
-    def _around_centers(self, parts: list[Part]) -> list[Columns]:
-        """Return the voxels of a new subject around the centres of the fit."""
-        centers, space = np.arange(len(self.centers_)), self.maps_[0].space
-        reference = [Part("volume", centers, np.asarray(self.centers_))]
-        if any(part.vertices is not None for part in parts) and space:
-            (reference,) = self._layouts(None, [], [space])
-            centers = np.asarray(self.center_voxels_)
-        return neighborhoods_around(parts, reference, centers, float(self.radius or 0))
 
     def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
         return self.maps_[0], dict(enumerate(self.neighborhoods_))
@@ -398,22 +389,14 @@ def positions_of(parts: Sequence[Part]) -> Positions:
     return np.concatenate([part.positions for part in parts])[np.argsort(order)]
 
 
-def neighborhoods_within(
-    coordinates: Positions, centers: Positions, radius: float
-) -> list[Columns]:
-    """Return the voxels within a radius of each centre, sorted."""
-    # a hair more, so that rounding does not decide over voxels on the sphere
-    radius *= 1 + 1e-9
-    found = cKDTree(coordinates).query_ball_point(centers, radius, return_sorted=True)
-    return [np.asarray(voxels, dtype=np.intp) for voxels in found]
-
-
 def neighborhoods_around(
     parts: Sequence[Part], of_reference: Sequence[Part], centers: Columns, radius: float
 ) -> list[Columns]:
     """Return a subject's voxels within a radius of voxels of the reference, sorted."""
     found = [np.empty(0, dtype=np.intp)] * len(centers)
     own = {part.name: part for part in parts}
+    # a hair more, so that rounding does not decide over voxels on the sphere
+    radius *= 1 + 1e-9
     for part in of_reference:
         mine = own.get(part.name)
         rows = {column: row for row, column in enumerate(part.columns.tolist())}
@@ -422,11 +405,12 @@ def neighborhoods_around(
             continue
         numbers, at = (np.array(x, dtype=np.intp) for x in zip(*here, strict=True))
         if part.vertices is None:
-            near = neighborhoods_within(mine.positions, part.positions[at], radius)
+            tree, centre = cKDTree(mine.positions), part.positions[at]
+            near = tree.query_ball_point(centre, radius, return_sorted=True)
         else:
             near = neighborhoods_along(mine, part, at, radius)
         for k, voxels in zip(numbers.tolist(), near, strict=True):
-            found[k] = mine.columns[voxels]
+            found[k] = mine.columns[np.asarray(voxels, dtype=np.intp)]
     return found
 
 
@@ -447,8 +431,7 @@ def neighborhoods_along(
     found: list[Columns] = []
     for start in range(0, at.size, N_SOURCES):
         sources = of_reference.vertices[at[start : start + N_SOURCES]]
-        limit = radius * (1 + 1e-9)
-        distances = dijkstra(part.steps, indices=sources, limit=limit)
+        distances = dijkstra(part.steps, indices=sources, limit=radius)
         rows, vertices = np.nonzero(np.isfinite(distances))
         voxels = place[vertices]
         rows, voxels = rows[voxels >= 0], voxels[voxels >= 0]

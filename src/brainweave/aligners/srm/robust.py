@@ -45,13 +45,15 @@ class VoxelReader(NamedTuple):
     read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
     ops: NumpyOps  # the operations in the precision of the chunks
 
-    def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
-        """Return, per chunk, its columns, weights, and what the maps leave of it."""
+    def residuals(
+        self, W: Floats, R: Matrix, bound: float
+    ) -> Iterable[tuple[slice, Any, Any, Any]]:
+        """Return, per chunk, its columns, weights, D and C."""
         response = self.ops.array(R)
         for columns, z in self.read():
             weights = self.ops.array(W[columns])
             z -= response @ weights.T
-            yield columns, weights, z
+            yield columns, weights, z, z.clip(-bound, bound)
 
 
 def update_response(
@@ -59,29 +61,19 @@ def update_response(
 ) -> tuple[Matrix, float]:
     """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
-    for _, weights, D in voxels.residuals(W, R):
-        C = D.clip(-bound, bound)
+    for _, weights, D, C in voxels.residuals(W, R, bound):
         response += to_numpy(C @ weights)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     return response, value
 
 
 def update_map(
-    voxels: VoxelReader,
-    W: Floats,
-    R: Matrix,
-    target: Matrix,
-    *,
-    bound: float,
+    voxels: VoxelReader, W: Floats, R: Matrix, target: Matrix, *, bound: float
 ) -> float:
-    """Turn W, in place, to the polar factor of ``(X - S).T @ target``, S the best.
-
-    The objective before is returned.
-    """
+    """Turn W to the polar factor of ``(X - S).T @ target``; return the objective."""
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
-    for columns, weights, D in voxels.residuals(W, R):
-        C = D.clip(-bound, bound)
+    for columns, weights, D, C in voxels.residuals(W, R, bound):
         W[columns] = to_numpy(weights @ from_maps + C.T @ target_there)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     orthonormalize(W)
@@ -91,17 +83,6 @@ def update_map(
 def orthonormalize(W: Floats) -> None:
     """Replace W by its polar factor, in place."""
     W[:] = polar(W.astype(np.float64))
-
-
-def individual_term(
-    voxels: VoxelReader, W: Floats, R: Matrix, bound: float
-) -> scipy.sparse.csc_array:
-    """Return the best individual term, samples x voxels."""
-    parts = [
-        scipy.sparse.csc_array(to_numpy(D - D.clip(-bound, bound)))
-        for _, _, D in voxels.residuals(W, R)
-    ]
-    return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
 
 
 class RobustMap(WeightMap):
@@ -132,16 +113,14 @@ class RobustMap(WeightMap):
         return as_kind_of(Z, R)
 
     def responses(self, voxels: VoxelReader, n_samples: int) -> Matrix:
-        """Return the robust responses of samples: the best ones for this map alone.
-
-        Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
-        response, so that no sample depends on which others it came with.
-        """
+        """Return the robust responses of samples: the best ones for this map alone."""
         W, R = self.weights, np.zeros((n_samples, self.n_components))
         for columns, z in voxels.read():
             R += to_numpy(z @ voxels.ops.array(W[columns]))
         if not np.isfinite(R).all() or np.isinf(self.lam):
             return R
+        # each pass adds C W; a sample is done once that is below SETTLED of its
+        # response, so that no sample depends on which others it came with
         moving = np.full(n_samples, True)
         for _ in range(self.max_iter):
             moved = update_response(voxels, W, R, self.lam)[0] - R
@@ -258,9 +237,13 @@ class RobustSRM(FromRandomStart):
             turn = principal_axes(R)
             self.shared_response_ = R = R @ turn
             maps = [W @ turn.astype(W.dtype) for W in maps]
-            self.individual_ = over_subjects(
-                lambda v, W: individual_term(v, W, R, bound), subjects, maps
-            )
+
+            def individual_term(voxels: VoxelReader, W: Floats) -> Any:
+                each = voxels.residuals(W, R, bound)
+                parts = [scipy.sparse.csc_array(to_numpy(D - C)) for *_, D, C in each]
+                return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
+
+            self.individual_ = over_subjects(individual_term, subjects, maps)
         self._set_convergence(iterations)
         return maps
 

@@ -56,18 +56,12 @@ class SubjectTerms:
         self.label_weight = self.alpha / self.gamma / max(len(self.codes), 1)
 
 
-def with_ones(features: Matrix) -> Matrix:
-    """Return features with a column of ones, whose weights are the intercepts."""
-    return np.column_stack([features, np.ones(len(features))])
-
-
 def losses_of(features: Matrix, codes: Codes, theta: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the logistic loss of each sample, and its slope along the logits.
-
-    The last row of ``theta`` are the intercepts of the classes.
-    """
-    log_p = np.asarray(log_softmax(with_ones(features) @ theta, axis=1))
-    rows, slope = np.arange(len(codes)), np.exp(log_p)
+    """Return the logistic loss of each sample, and its slope along the logits."""
+    # the last row of theta are the intercepts of the classes
+    rows, ones = np.arange(len(codes)), np.ones(len(codes))
+    log_p = np.asarray(log_softmax(np.column_stack([features, ones]) @ theta, axis=1))
+    slope = np.exp(log_p)
     slope[rows, codes] -= 1
     return -log_p[rows, codes], slope
 
@@ -113,16 +107,17 @@ def step_map(
 
 def fit_classifier(subjects: list[SubjectTerms], before: Matrix) -> Matrix:
     """Return the best weights of the labelled features: a convex problem."""
-    features = with_ones(np.concatenate([s.labelled @ s.Q for s in subjects]))
+    features = np.concatenate([s.labelled @ s.Q for s in subjects])
     codes = np.concatenate([s.codes for s in subjects])
+    with_ones = np.column_stack([features, np.ones(len(codes))])  # for the intercepts
     counts = [len(s.codes) for s in subjects]
     weights = np.repeat([s.label_weight for s in subjects], counts)
 
     def evaluate(flat: Matrix) -> tuple[float, Matrix]:
         theta = flat.reshape(before.shape).copy()
-        losses, slope = losses_of(features[:, :-1], codes, theta)
+        losses, slope = losses_of(features, codes, theta)
         theta[-1] = 0  # intercepts are free
-        gradient = features.T @ (slope * weights[:, None]) + theta
+        gradient = with_ones.T @ (slope * weights[:, None]) + theta
         return float(weights @ losses + (theta**2).sum() / 2), gradient.ravel()
 
     result = scipy.optimize.minimize(

@@ -41,7 +41,12 @@ def load_study(
     given = {"subjects": subjects, "labels": labels, "name": name, **options}
     given = {k: v for k, v in given.items() if v is not None or k in options}
     if kind == "study":
-        return _open_study(inputs[0], given)
+        study = Study.open(inputs[0])
+        study = study if subjects is None else study.subset(subjects)
+        study.name = study.name if name is None else name
+        if others := given.keys() - {"subjects", "name"}:
+            raise InputError(f"A study folder is copied without {', '.join(others)}.")
+        return study
     source: Any = inputs[0] if kind == "bids" else inputs
     if kind in IMAGES:
         source = _images_by_subject(inputs, given)
@@ -57,7 +62,7 @@ def load_study(
             f"load_{kind} has no option {option!r}. It has {', '.join(known)}.",
             parameter=option,
         )
-    study: Study = call_with(loader, source, **given)
+    study = call_with(loader, source, **given)
     if labels is not None and study.record is not None:
         study.record["settings"]["labels"] = Path(labels).name
     return study
@@ -90,7 +95,13 @@ def _images_by_subject(inputs: list[Path], options: dict[str, Any]) -> dict[str,
     """Return the files of each subject that is wanted."""
     paths: dict[str, list[Path]] = {}
     for path in inputs:
-        paths.setdefault(_subject_id(path), []).append(path)
+        stem = path.name
+        for ending in (".gz", ".nii", ".gii", ".dtseries", ".dscalar", ".func"):
+            stem = stem.removesuffix(ending)
+        stem = stem.replace("_hemi-L", "").replace("_hemi-R", "")
+        is_bids = stem.startswith("sub-")
+        id = stem.split("_")[0].removeprefix("sub-") if is_bids else stem
+        paths.setdefault(id, []).append(path)
     wanted = options.pop("subjects", None) or list(paths)
     ids = [id.removeprefix("sub-") for id in wanted]
     for id in set(ids) - set(paths):
@@ -115,27 +126,6 @@ def _format_of(inputs: list[Path]) -> str:
         f"The format of {', '.join(map(repr, map(str, inputs)))} is not clear. Name "
         "one BIDS or study folder, or files that all end in .mat, .nii(.gz) or .gii."
     )
-
-
-def _subject_id(path: Path) -> str:
-    """Take the subject's id from a file's name."""
-    stem = path.name
-    for ending in (".gz", ".nii", ".gii", ".dtseries", ".dscalar", ".func"):
-        stem = stem.removesuffix(ending)
-    stem = stem.replace("_hemi-L", "").replace("_hemi-R", "")
-    return stem.split("_")[0].removeprefix("sub-") if stem[:4] == "sub-" else stem
-
-
-def _open_study(folder: Path, options: dict[str, Any]) -> Study:
-    study = Study.open(folder)
-    wanted, name = options.pop("subjects", None), options.pop("name", None)
-    if options:
-        raise InputError(f"A study folder is copied without {', '.join(options)}.")
-    if wanted is not None:
-        study = study.subset(subjects=wanted)
-    if name is not None:
-        study.name = name
-    return study
 
 
 def _read_labels(path: Path) -> dict[str, Any]:

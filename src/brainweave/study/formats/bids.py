@@ -264,8 +264,7 @@ def _warn_of_events(left_out: Mapping[str, int], ignore: Sequence[str]) -> None:
         warn_user(
             "Events that are no stimuli by their labels are left out: "
             f"{', '.join(named)}. Keep one as a category with keep=..., or accept this "
-            "with ignore=...",
-            UserWarning,
+            "with ignore=..."
         )
 
 
@@ -281,12 +280,12 @@ def _with_events(
         else:
             without.setdefault(id, []).append(run.path.name)
             what = f"Subject {id!r}: {run.path.name}"
-            warn_user(f"{what} has no events file and is left out.", UserWarning)
+            warn_user(f"{what} has no events file and is left out.")
     if not kept:
         raise StudyError(
-            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
-            f"dataset {str(dataset.raw)!r}, give films='runs' if each run shows a "
-            "film, or label=None for rest and other data."
+            f"No run in {str(dataset.images)!r} has an events file in "
+            f"{str(dataset.raw)!r}. Give films='runs' if each run shows a film, or "
+            "label=None for rest and other data."
         )
     return kept, without
 

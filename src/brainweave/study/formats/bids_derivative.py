@@ -62,13 +62,14 @@ class Derivative:
         address = self.source.resolve().as_uri()
         doi = {"DOI": str(source["DatasetDOI"])} if source.get("DatasetDOI") else {}
         made_by = {"Name": "brainweave", "Version": __version__, "CodeURL": CODE}
+        authors = {"Authors": source["Authors"]} if source.get("Authors") else {}
         description = {
             "Name": f"brainweave: functional alignment of {name}",
             "BIDSVersion": BIDS_VERSION,
             "DatasetType": "derivative",
             "License": str(source.get("License", "n/a")),
             "GeneratedBy": [made_by],
-            **({"Authors": source["Authors"]} if source.get("Authors") else {}),
+            **authors,
             "SourceDatasets": [{"URL": address, **doi}],
             "DatasetLinks": {"source": address},
         }
@@ -116,15 +117,12 @@ class Derivative:
         image.header.set_xyzt_units("mm")
         with atomic_path(path) as part:
             part.write_bytes(gzip.compress(image.to_bytes(), mtime=0))
-        root, full = self.source.resolve(), source.resolve()
-        inside = full.is_relative_to(root)
-        where = f"bids:source:{full.relative_to(root).as_posix()}"
-        content = {
-            "Description": "Voxels that were read",
-            "Type": "Brain",
-            "Sources": [where if inside else full.as_uri()],
-            "SpatialReference": where if inside else full.as_uri(),
-        }
+        where, root = source.resolve().as_uri(), self.source.resolve()
+        if source.resolve().is_relative_to(root):
+            inside = source.resolve().relative_to(root)
+            where = f"bids:source:{inside.as_posix()}"
+        about = {"Description": "Voxels that were read", "Type": "Brain"}
+        content = {**about, "Sources": [where], "SpatialReference": where}
         self.write_sidecar(path.with_suffix(""), content)
 
     def find_bases(
@@ -137,7 +135,23 @@ class Derivative:
             kind = path.name.removeprefix(f"sub-{id}").removesuffix(BASIS_ENDING)
             found.setdefault(kind, {})[id] = path
         wanted = {id.removeprefix("sub-") for id in subjects}
-        chosen = _choose_entities(found, name_entities(**entities), wanted)
+        selected = name_entities(**entities)
+        fitting = {
+            kind: set(paths)
+            for kind, paths in found.items()
+            if set(selected.split("_")) <= set(kind.split("_"))
+            and (not wanted or wanted & set(paths))
+        }
+        if len(fitting) > 1 and fitting.get(selected) != set().union(*fitting.values()):
+            listed = "; ".join(
+                f"{kind.lstrip('_') or 'no task'} (sub-{', sub-'.join(sorted(ids))})"
+                for kind, ids in fitting.items()
+            )
+            raise InputError(
+                f"The bases are of several kinds, which do not go together: {listed}. "
+                "Choose one with task=... and space=..."
+            )
+        chosen = selected if selected in fitting else next(iter(fitting), selected)
         paths = found.get(chosen, {})
         missing = sorted(wanted - set(paths))
         if missing or not paths:
@@ -156,12 +170,7 @@ class Derivative:
         return self.root / f"sub-{id}" / "func" / f"sub-{id}{name}"
 
     def write_features(
-        self,
-        basis: Any,
-        values: Any,
-        aligned: Any,
-        entities: str,
-        samples: str,
+        self, basis: Any, values: Any, aligned: Any, entities: str, samples: str
     ) -> None:
         """Write the shared features of a subject's samples as a table with a sidecar.
 
@@ -174,7 +183,8 @@ class Derivative:
         for column, (attribute, _) in COLUMNS.items():
             found = getattr(basis, attribute)
             if found is not None:
-                table[column] = [_cell(value) for value in found.tolist()]
+                cells = ["" if v is None else str(v).split() for v in found.tolist()]
+                table[column] = [" ".join(cell) or "n/a" for cell in cells]
         table["aligned"] = aligned.astype(int)
         settings: Any = {"sep": "\t", "index": False, "quoting": csv.QUOTE_NONE}
         write_text(path, table.to_csv(float_format="%.8g", **settings))
@@ -203,35 +213,6 @@ def name_entities(**values: str | None) -> str:
     """Return entities as they are in file names; native is a space without one."""
     bare = {k: (v or "").removeprefix(f"{k}-") for k, v in values.items()}
     return "".join(f"_{k}-{v}" for k, v in bare.items() if v not in ("", "native"))
-
-
-def _choose_entities(
-    found: dict[str, dict[str, Path]], selected: str, wanted: set[str]
-) -> str:
-    """Choose which bases to combine: those selected, or the only ones there are."""
-    matching = {
-        entities: set(paths)
-        for entities, paths in found.items()
-        if set(selected.split("_")) <= set(entities.split("_"))
-        and (not wanted or wanted & set(paths))
-    }
-    everyone = set().union(*matching.values())
-    if len(matching) > 1 and matching.get(selected) != everyone:
-        listed = "; ".join(
-            f"{entities.lstrip('_') or 'no task'} (sub-{', sub-'.join(sorted(ids))})"
-            for entities, ids in matching.items()
-        )
-        raise InputError(
-            f"The bases are of several kinds, which do not go together: {listed}. "
-            "Choose one with task=... and space=..."
-        )
-    return selected if selected in matching else next(iter(matching), selected)
-
-
-def _cell(value: Any) -> str:
-    """Return a value as a cell of a BIDS table."""
-    text = "" if value is None else " ".join(str(value).split())
-    return text or "n/a"
 
 
 def _json(content: dict[str, Any]) -> str:
@@ -286,12 +267,11 @@ def study_without_voxels(bases: list[Any], records: list[Any]) -> Study:
 
     It has one record of what was done to all subjects, if all of them have one.
     """
-    names = ("labels", "runs", "stimuli", "space")
     subjects = []
     for basis in bases:
         zeros = np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels))
-        metadata = {name: getattr(basis, name) for name in names}
-        subjects.append(Subject(basis.id, zeros, **metadata))
+        known = {n: getattr(basis, n) for n in ("labels", "runs", "stimuli", "space")}
+        subjects.append(Subject(basis.id, zeros, **known))
     if not records or not all(isinstance(r, dict) for r in records):
         return Study(subjects)
     joined = dict(records[0])

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._core.arrays import Codes, Mask, Matrix
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.validation import check_option
 from brainweave.study.spaces import RunHeader, read_table
 
-HRF_MODEL = "glover"  # response of the trial models
 #: Ways to make samples of volumes.
 SAMPLES = ("volumes", "blocks", "trials")
 #: What an empty cell of an ``events.tsv`` may hold.
@@ -81,35 +81,31 @@ class Events:
     """The events of one run, sorted by onset: when, what category, which stimulus.
 
     Times are seconds from the first volume of the run. The stimulus is empty text where
-    it is not known, None if none is. `left_out` counts what is no stimulus, by label.
+    it is not known. `left_out` counts what is no stimulus, by label.
     """
 
     onset: NDArray[np.float64]
     duration: NDArray[np.float64]
     label: NDArray[np.str_]
-    stimulus: NDArray[np.str_] | None = None
+    stimulus: NDArray[np.str_]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[Any]]) -> Events:
         """Sort rows of onset, duration, label and, if there is one, stimulus."""
-        table = sorted(rows, key=lambda row: float(row[0]))
-        known = bool(table) and len(table[0]) > 3
-        return cls(
-            np.array([row[0] for row in table], dtype=np.float64),
-            np.array([row[1] for row in table], dtype=np.float64),
-            np.array([str(row[2]) for row in table], dtype=np.str_),
-            np.array([str(row[3]) for row in table], dtype=np.str_) if known else None,
-        )
+        table = [(*row, "")[:4] for row in sorted(rows, key=lambda r: float(r[0]))]
+        columns = zip(*table, strict=True) if table else [()] * 4
+        kinds: Any = (np.float64, np.float64, np.str_, np.str_)
+        made: Any = (np.array(c, k) for c, k in zip(columns, kinds, strict=True))
+        return cls(*made)
 
     def __len__(self) -> int:
         return len(self.onset)
 
     def take(self, keep: NDArray[Any]) -> Events:
         """Keep some events: a boolean mask or positions."""
-        stimulus = None if self.stimulus is None else self.stimulus[keep]
-        columns = self.onset[keep], self.duration[keep], self.label[keep], stimulus
-        return Events(*columns, self.left_out)
+        times = self.onset[keep], self.duration[keep]
+        return Events(*times, self.label[keep], self.stimulus[keep], self.left_out)
 
     def stimuli(self, ignore: Sequence[str] = (), keep: Sequence[str] = ()) -> Events:
         """Leave out what is no stimulus, and labels to ignore."""
@@ -157,10 +153,10 @@ def read_events(
     onset = _numbers(table["onset"], path)
     duration = np.nan_to_num(_numbers(table["duration"], path), nan=0.0)
     names = table[label].str.strip().to_numpy(dtype=np.str_)
-    ids = None
+    ids = np.full(len(table), "")
     if stimulus is not None:
-        ids = table[stimulus].str.strip().replace(list(MISSING), "")
-        ids = ids.to_numpy(dtype=np.str_)
+        shown = table[stimulus].str.strip().replace(list(MISSING), "")
+        ids = shown.to_numpy(dtype=np.str_)
     events = Events(onset, duration, names, ids).stimuli(ignore, keep)
     good = np.isfinite(onset) & np.isfinite(duration) & (duration >= 0)
     for row in np.flatnonzero(np.isin(names, events.label) & ~good)[:1]:
@@ -183,7 +179,7 @@ def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
 
 def match_volumes(
     events: Events, n_volumes: int, tr: float, hrf_delay: float = 5.0
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Codes, Mask]:
     """Return the event that each volume shows, -1 for none, and all that it lies under.
 
     Volume v lies under event e, in (n_events, n_volumes), when ``v * tr - hrf_delay``
@@ -197,7 +193,7 @@ def match_volumes(
     visible = (begin >= onset - _TIME_SLACK) & (begin < end)
     covered = np.minimum(begin + tr, stop) - np.maximum(begin, onset)
     covered = np.maximum(covered, 0.0)
-    volume_event = np.full(n_volumes, -1, dtype=np.int64)
+    volume_event = np.full(n_volumes, -1, dtype=np.intp)
     most_covered = np.full(n_volumes, -1.0)
     for e in range(len(events)):
         here = visible[e] & (covered[e] >= most_covered - _TIME_SLACK)
@@ -206,11 +202,7 @@ def match_volumes(
 
 
 def find_blocks(events: Events) -> Events:
-    """Join neighbouring events of one category into blocks.
-
-    Events with the same label, with no other event between them and at most 4 s from
-    the end of one to the onset of the next, are one block.
-    """
+    """Join neighbouring events of one category, at most 4 s apart, into blocks."""
     first: list[int] = []
     ends: list[float] = []
     for e, stop in enumerate(events.onset + events.duration):
@@ -257,11 +249,7 @@ def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
 
 
 def check_events(events: Events, n_volumes: int, tr: float) -> int:
-    """Count the events outside of their run.
-
-    If that is more than half of them, or one lasts more than twice as long as the run,
-    the times are in another unit, or of another run: an error.
-    """
+    """Count the events outside of their run; refuse times of another unit or run."""
     length = n_volumes * tr
     before = events.onset + np.maximum(events.duration, tr) <= 0
     outside = int(np.count_nonzero(before | (events.onset >= length)))
@@ -269,31 +257,19 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
     if longest > 2 * length or 2 * outside > len(events):
         raise StudyError(
             f"{outside} of {len(events)} events lie outside the run of {n_volumes} "
-            f"volumes, {length:g} s, and the longest lasts {longest:g} s. Onsets (from "
-            "the first volume) and durations are in seconds, not milliseconds."
+            f"volumes, {length:g} s, and the longest lasts {longest:g} s. Give seconds "
+            "from the first volume, not milliseconds."
         )
     return outside
 
 
 def trial_weights(
-    events: Events,
-    n_volumes: int,
-    tr: float,
-    *,
-    usable: NDArray[np.bool_],
-    nuisance: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    events: Events, n_volumes: int, tr: float, *, usable: Mask, nuisance: Matrix
+) -> Matrix:
     """Return weights (n_trials, n_volumes) that give one amplitude per trial.
 
-    With a model per trial (least squares separate, [1]_): it holds trial j, the sum of
-    the other trials of each category, and the rest, and only the first row of its
-    pseudo-inverse is kept.
-
-    References
-    ----------
-    .. [1] Mumford, J. A., Turner, B. O., Ashby, F. G. and Poldrack, R. A. (2012).
-       Deconvolving BOLD activation in event-related designs for multivoxel pattern
-       classification analyses. NeuroImage, 59(3), 2636-2643.
+    A model per trial (least squares separate, Mumford et al. 2012, NeuroImage 59) holds
+    the trial, the sum of the other trials of each category, and the rest.
     """
     from nilearn.glm.first_level import compute_regressor
 
@@ -301,7 +277,7 @@ def trial_weights(
     regressors = np.empty((n_volumes, len(events)))
     for e in range(len(events)):
         condition = ([events.onset[e]], [events.duration[e]], [1.0])
-        regressors[:, e] = compute_regressor(condition, HRF_MODEL, times)[0][:, 0]
+        regressors[:, e] = compute_regressor(condition, "glover", times)[0][:, 0]
     regressors = regressors[usable]
     nuisance = nuisance[usable]
     weights = np.zeros((len(events), n_volumes))
@@ -318,9 +294,7 @@ def trial_weights(
     return weights
 
 
-def drift_columns(
-    n_volumes: int, tr: float, high_pass: float | None
-) -> NDArray[np.float64]:
+def drift_columns(n_volumes: int, tr: float, high_pass: float | None) -> Matrix:
     """Return the cosines below a cut-off in Hz, without the constant."""
     from nilearn.glm.first_level import make_first_level_design_matrix
 
@@ -332,7 +306,7 @@ def drift_columns(
     return table.drop(columns="constant").to_numpy(dtype=np.float64)
 
 
-def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def standardized(columns: Matrix) -> Matrix:
     """Return columns with mean 0 and variance 1; those that are constant are zero."""
     centred = columns - columns.mean(axis=0)
     scale = centred.std(axis=0)
@@ -351,9 +325,9 @@ class SamplePlan:
     labels: NDArray[np.str_]
     stimuli: NDArray[np.str_]
     onsets: NDArray[np.float64]
-    rows: NDArray[np.int64] | None = None
+    rows: Codes | None = None
     weights: NDArray[np.float64] | None = None
-    volume_event: NDArray[np.int64] | None = None  # of each volume, -1 for none
+    volume_event: Codes | None = None  # of each volume, -1 for none
     counts: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __len__(self) -> int:
@@ -374,8 +348,8 @@ def plan_samples(
     *,
     samples: str = "volumes",
     sampling: Sampling | None = None,
-    kept_volumes: NDArray[np.int64] | None = None,
-    confounds: NDArray[np.float64] | None = None,
+    kept_volumes: Codes | None = None,
+    confounds: Matrix | None = None,
     high_pass: float | None = DRIFT_CUTOFF,
 ) -> SamplePlan:
     """Plan the samples of one run; volumes other than `kept_volumes` are censored.
@@ -393,7 +367,7 @@ def plan_samples(
     if samples == "blocks":
         events = find_blocks(events)
     volume_event, visible = match_volumes(events, n_volumes, tr, sampling.hrf_delay)
-    nuisance = None
+    nuisance = np.empty((n_volumes, 0))
     confounds = np.empty((n_volumes, 0)) if confounds is None else confounds
     if is_trials or confounds.shape[1]:
         columns = [np.ones((n_volumes, 1)), drift_columns(n_volumes, tr, high_pass)]
@@ -411,23 +385,16 @@ def plan_samples(
     else:
         # what was not scanned cannot be estimated
         sample_event = np.flatnonzero((visible & usable).any(axis=1))
-        weights = trial_weights(
-            events.take(sample_event),
-            n_volumes,
-            tr,
-            usable=usable,
-            nuisance=np.asarray(nuisance),
-        )
-    # position -1, for rest, finds the empty text at the end
-    stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
-    stimuli = np.append(stimuli, "")[sample_event]
+        shown = events.take(sample_event)
+        weights = trial_weights(shown, n_volumes, tr, usable=usable, nuisance=nuisance)
     if not is_trials:  # trials may share volumes
         categories = np.unique(events.label)
-        shown = [visible[events.label == c].any(axis=0) for c in categories]
-        counts["shared_volumes"] = int((np.sum(shown, axis=0) > 1).sum())
+        under = [visible[events.label == c].any(axis=0) for c in categories]
+        counts["shared_volumes"] = int((np.sum(under, axis=0) > 1).sum())
     return SamplePlan(
+        # position -1, for rest, finds the empty text at the end
         np.append(events.label, "")[sample_event],
-        stimuli,
+        np.append(events.stimulus, "")[sample_event],
         events.onset[sample_event] if rows is None else (rows * tr).astype(np.float64),
         rows,
         weights,
@@ -437,10 +404,7 @@ def plan_samples(
 
 
 def _count_nuisance(
-    volume_event: NDArray[np.int64],
-    labels: NDArray[np.str_],
-    usable: NDArray[np.bool_],
-    nuisance: NDArray[np.float64],
+    volume_event: Codes, labels: NDArray[Any], usable: Mask, nuisance: Matrix
 ) -> dict[str, Any]:
     """Count confounds and drifts, and the share of the categories that they explain.
 

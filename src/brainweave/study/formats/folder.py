@@ -26,9 +26,8 @@ from brainweave._core.io import (
     unreadable,
     write_text,
 )
-from brainweave._core.progress import Progress, shown_progress
 from brainweave._core.version import __version__
-from brainweave._core.workers import n_workers
+from brainweave._core.workers import Progress, n_workers, shown_progress
 from brainweave.persistence.codec import json_checksum
 from brainweave.study.spaces import load_space
 from brainweave.study.study import Study
@@ -65,8 +64,15 @@ def save_study(
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def replaced() -> list[str]:
+        """List the files of the study; of an index that cannot be read, itself."""
         _check_target(target, overwrite)
-        return _files_of_study(target / INDEX)
+        listed = [INDEX]
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            content = json.loads((target / INDEX).read_text(encoding="utf-8"))
+            for part in (*content["spaces"], *content["subjects"]):
+                files = part.get("files") or [part["samples"], part["table"]]
+                listed += [str(file["file"]) for file in files]
+        return listed
 
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
@@ -107,7 +113,18 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
         if verify is None:
             sizes = [int(entry["samples"]["bytes"]) for entry in index["subjects"]]
             verify = sum(sizes) <= _VERIFIED_BYTES
-        return _study_from_index(root, index, verify)
+        spaces = []
+        for entry in index["spaces"]:
+            paths = [verify_file(root, file, full=True) for file in entry["files"]]
+            spaces.append(load_space(entry["kind"], paths))
+        subjects = []
+        for entry in index["subjects"]:
+            table = verify_file(root, entry["table"], full=True)
+            samples = _map_samples(root, entry["samples"], verify)
+            columns = json.loads(table.read_text(encoding="utf-8"))
+            space = None if entry["space"] is None else spaces[entry["space"]]
+            subjects.append(Subject(entry["id"], samples, space=space, **columns))
+        return Study(subjects, index["name"], index["record"])
     except (StudyError, OSError):
         raise
     except Exception as error:
@@ -117,27 +134,18 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
         ) from error
 
 
-def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
-    spaces = []
-    for entry in index["spaces"]:
-        paths = [verify_file(root, file, full=True) for file in entry["files"]]
-        spaces.append(load_space(entry["kind"], paths))
-    subjects = []
-    for entry in index["subjects"]:
-        table = verify_file(root, entry["table"], full=True)
-        samples = _map_samples(root, entry["samples"], verify)
-        columns = json.loads(table.read_text(encoding="utf-8"))
-        space = None if entry["space"] is None else spaces[entry["space"]]
-        subjects.append(Subject(entry["id"], samples, space=space, **columns))
-    return Study(subjects, index["name"], index["record"])
-
-
 def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
     values = subject.data()
     stored = np.dtype(values.dtype if dtype is None else dtype)
     path = stem.with_name(f"{stem.name}.npy")
+    kind = np.lib.format.dtype_to_descr(stored)
+    header = {"descr": kind, "fortran_order": True, "shape": values.shape}
+    step = max(1, _WRITTEN_BYTES // max(1, len(values) * stored.itemsize))
     with path.open("wb") as file:
-        _write_by_voxels(file, values, stored)
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, values.shape[1], step):  # memory for a few voxels
+            voxels = np.ascontiguousarray(values[:, start : start + step].T, stored)
+            file.write(voxels.data.cast("B"))
         file.flush()
         os.fsync(file.fileno())
     shape = {"shape": list(values.shape), "dtype": stored.str}
@@ -151,18 +159,6 @@ def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
         "table": describe_file(table),
         "space": None,
     }
-
-
-def _write_by_voxels(file: Any, values: NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Write an ``.npy`` file in Fortran order with memory for a few voxels."""
-    n_samples, n_voxels = values.shape
-    kind = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": kind, "fortran_order": True, "shape": values.shape}
-    np.lib.format.write_array_header_1_0(file, header)
-    step = max(1, _WRITTEN_BYTES // max(1, n_samples * dtype.itemsize))
-    for start in range(0, n_voxels, step):
-        voxels = np.ascontiguousarray(values[:, start : start + step].T, dtype)
-        file.write(voxels.data.cast("B"))
 
 
 def _write_spaces(
@@ -248,19 +244,6 @@ def _check_target(target: Path, overwrite: bool) -> None:
             f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
             "Choose another folder."
         )
-
-
-def _files_of_study(index: Path) -> list[str]:
-    """List the files of a study; of an index that cannot be read, itself alone."""
-    listed = [index.name]
-    if not index.exists():
-        return listed
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        content = json.loads(index.read_text(encoding="utf-8"))
-        for part in (*content["spaces"], *content["subjects"]):
-            files = part.get("files") or [part["samples"], part["table"]]
-            listed += [str(file["file"]) for file in files]
-    return listed
 
 
 def _free_stem(id: str, taken: set[str]) -> str:

@@ -238,11 +238,7 @@ def volume_space(id: str, mask: Any, images: Sequence[ImageLike]) -> VolumeSpace
 
 
 def epi_mask(images: Sequence[ImageLike]) -> Any:
-    """Compute a brain mask from the runs of one subject, on their own grid.
-
-    Voxels that are in the mask of at least half of the runs
-    (:func:`nilearn.masking.compute_epi_mask` of each).
-    """
+    """Compute a brain mask of the voxels in the masks of at least half of the runs."""
     from nilearn.masking import compute_epi_mask, intersect_masks
 
     masks = []

@@ -1,8 +1,10 @@
 """Read MATLAB files that hold all subjects, in a 3-D array or in a cell of arrays."""
 
-import os
+import pickle
+import subprocess
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,15 +20,16 @@ from brainweave.study.study import Study
 from brainweave.study.subject import Subject, subject_entry
 
 MatFile: TypeAlias = str | PathLike[str]
-Arrays: TypeAlias = list[NDArray[Any]]  # one 2-D array per subject
 
-# Seconds after which a reader is stopped, plus one for each of these many bytes.
+# Seconds after which the reader is stopped, plus one for each of these many bytes.
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
-_IDLE = 10  # seconds after which a reader without work ends
-_readers: list[Any] = []  # those that wait for the next file
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_readers.clear)
+_READER = f"""
+import pickle, sys
+sys.path[:] = {sys.path!r}
+from {__name__} import read_variables
+pickle.dump(read_variables(sys.argv[1]), sys.stdout.buffer)
+"""
 
 
 def load_matlab(
@@ -78,7 +81,15 @@ def load_matlab(
     paths = [Path(file) for file in listed]
     if not paths:
         raise InputError("No MATLAB files were given.")
-    arrays = _stack_voxels([_subject_arrays(p, variable) for p in paths], paths)
+    parts = [_subject_arrays(path, variable) for path in paths]
+    counts = [[len(array) for array in part] for part in parts]
+    for path, own in zip(paths, counts, strict=True):
+        if own != counts[0]:
+            raise StudyError(
+                f"{str(path)!r} has {own} samples per subject, {str(paths[0])!r} "
+                f"{counts[0]}. Files are stacked along the voxels, subject by subject."
+            )
+    arrays = [np.hstack(own) for own in zip(*parts, strict=True)]
     if ids is None:
         ids = [f"{k:02d}" for k in range(1, len(arrays) + 1)]
     ids = [str(id) for id in check_list_option("ids", ids, "load_matlab")]
@@ -113,29 +124,24 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
 
     A cell is a list of its arrays, with None for entries of another kind. Structs and
     sparse matrices are left out. Damaged files can crash SciPy and h5py or send them
-    into an endless loop, so a process of its own reads. It reads the next file, too,
-    unless it failed.
+    into an endless loop, so a process of its own reads.
     """
-    from joblib.externals.loky import ProcessPoolExecutor
-
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
     timeout = _MIN_TIMEOUT + path.stat().st_size / _MIN_BYTES_PER_SECOND
-    reader = _readers.pop() if _readers else ProcessPoolExecutor(1, timeout=_IDLE)
-    content: dict[str, Any] | None = None
+    command = [sys.executable, "-c", _READER, str(path)]
     try:
-        content = reader.submit(read_variables, str(path)).result(timeout)
-    except TimeoutError:
+        done = subprocess.run(
+            command, capture_output=True, timeout=timeout, check=False
+        )
+        if done.returncode == 0:
+            return dict(pickle.loads(done.stdout))
+        reason = "the reader crashed"
+        if done.returncode == 1:  # of an exception, the last line names it
+            reason = done.stderr.decode(errors="replace").strip().splitlines()[-1]
+    except subprocess.TimeoutExpired:
         reason = f"the reader did not finish in {timeout:.0f} s"
-    except Exception as error:
-        reason = (str(error).strip() or "the reader crashed").splitlines()[0]
-    finally:
-        if content is None:
-            reader.shutdown(kill_workers=True)
-    if content is not None:
-        _readers.append(reader)
-        return content
     raise StudyError(
         f"{str(path)!r} is not a readable MATLAB file ({reason}). It may be cut off or "
         "damaged: get the file again."
@@ -192,10 +198,21 @@ def _read_hdf5(path: str) -> dict[str, Any]:
     return content
 
 
-def _subject_arrays(path: Path, variable: str | None) -> Arrays:
+def _subject_arrays(path: Path, variable: str | None) -> list[NDArray[Any]]:
     """Read one file into a (n_samples x n_voxels) array per subject."""
     content = read_matlab(path)
-    names = [variable] if variable in content else _candidates(content)
+    cells = [name for name, value in content.items() if isinstance(value, list)]
+    numbers = {n: v for n, v in content.items() if n not in cells}
+    n_dims = {
+        name: value.ndim
+        for name, value in numbers.items()
+        if value.dtype.kind in "fiu" and 1 not in value.shape[:2]
+    }
+    # beside what holds all subjects, matrices are ratings, coordinates and the like
+    names = cells + [name for name, n in n_dims.items() if n == 3]
+    names = names or [name for name, n in n_dims.items() if n == 2]
+    if variable in content:
+        names = [variable]
     if len(names) != 1 or variable not in (None, *names):
         raise StudyError(
             f"{str(path)!r}: {names or 'nothing in it'} could be the samples; it has "
@@ -211,29 +228,6 @@ def _subject_arrays(path: Path, variable: str | None) -> Arrays:
         if array.dtype.kind == "f":
             finite_voxels(array, str(path))
     return [np.ascontiguousarray(array) for array in arrays]
-
-
-def _candidates(content: Mapping[str, Any]) -> list[str]:
-    """Return the names of what could be the samples of all subjects."""
-    cells = [name for name, value in content.items() if isinstance(value, list)]
-    arrays = {
-        n: v for n, v in content.items() if n not in cells and v.dtype.kind in "fiu"
-    }
-    arrays = {n: v for n, v in arrays.items() if 1 not in v.shape[:2]}
-    # beside what holds all subjects, matrices are ratings, coordinates and the like
-    whole = cells + [name for name, value in arrays.items() if value.ndim == 3]
-    return whole or [name for name, value in arrays.items() if value.ndim == 2]
-
-
-def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
-    counts = [[len(array) for array in part] for part in parts]
-    for file, own in zip(files, counts, strict=True):
-        if own != counts[0]:
-            raise StudyError(
-                f"{str(file)!r} has {own} samples per subject, {str(files[0])!r} "
-                f"{counts[0]}. Files are stacked along the voxels, subject by subject."
-            )
-    return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
 
 
 def _read_labels(path: Path) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._core.arrays import Codes, Floats, Matrix
 from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.labels import object_array
 from brainweave._core.validation import check_option, format_list
@@ -24,11 +24,7 @@ from brainweave.study.formats.events import (
     standardized,
 )
 from brainweave.study.provenance import make_record, run_record
-from brainweave.study.spaces import (
-    ImageLike,
-    finite_voxels,
-    image_name,
-)
+from brainweave.study.spaces import ImageLike, finite_voxels, image_name
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
@@ -75,11 +71,8 @@ class Cleaning:
 
 
 def _remove_confounds(
-    values: NDArray[Any],
-    confounds: NDArray[Any],
-    levels: NDArray[np.intp],
-    used: NDArray[np.intp],
-) -> NDArray[Any]:
+    values: Floats, confounds: Floats, levels: Codes, used: Codes
+) -> Floats:
     """Subtract confounds, fitted to the volumes used with a mean for each level."""
     constants = levels[:, None] == np.unique(levels)
     columns = standardized(confounds)
@@ -164,14 +157,14 @@ class Run:
             )
         return float(high_pass)
 
-    def onsets(self) -> NDArray[Any] | None:
+    def onsets(self) -> Floats | None:
         """Return the time of each sample in seconds, if the TR is known."""
         if self.plan is not None:
             return np.asarray(self.plan.onsets)
         t_r = self.repetition_time
         return None if t_r is None else self.used() * float(t_r)
 
-    def used(self) -> NDArray[np.intp]:
+    def used(self) -> Codes:
         """Return the volumes that take part in the cleaning, in order."""
         every = np.arange(self.header.n_samples)
         if self.sample_mask is None:
@@ -185,7 +178,7 @@ class Run:
             ) from None
 
 
-def read_run(run: Run, space: Any, cleaning: Cleaning) -> NDArray[Any]:
+def read_run(run: Run, space: Any, cleaning: Cleaning) -> Floats:
     """Read one opened run into samples x voxels: mask, clean, make samples."""
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
     n_volumes, used = run.header.n_samples, run.used()
@@ -228,7 +221,7 @@ def read_run(run: Run, space: Any, cleaning: Cleaning) -> NDArray[Any]:
     return np.asarray(run.plan.apply(values))
 
 
-def columns_to_remove(run: Run, cutoff: float | None) -> NDArray[np.float64]:
+def columns_to_remove(run: Run, cutoff: float | None) -> Matrix:
     """Return the confounds of an opened run, and the drifts below a cut-off in Hz."""
     n_volumes, confounds = run.header.n_samples, run.confounds
     name = f"{run.name!r}: its confounds"
@@ -261,17 +254,13 @@ def columns_to_remove(run: Run, cutoff: float | None) -> NDArray[np.float64]:
 
 
 class ImageSource:
-    """The runs of one subject, read and cleaned one after the other when needed.
-
-    Only headers are read at first. :meth:`read` needs memory for the samples and for
-    one run.
-    """
+    """The runs of one subject; at first only their headers are read."""
 
     def __init__(
         self,
         runs: Sequence[Run],
         space: Any,
-        cleaning: Cleaning | None = None,
+        cleaning: Any = None,
         dtype: Any = np.float32,
     ) -> None:
         self.runs = [run.opened(space) for run in runs]
@@ -279,7 +268,7 @@ class ImageSource:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.shape = sum(run.n_samples for run in self.runs), int(space.n_voxels)
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Floats:
         """Read and clean all runs."""
         samples = np.empty(self.shape, self.dtype)
         ends = np.cumsum([run.n_samples for run in self.runs])
@@ -287,7 +276,7 @@ class ImageSource:
             part[:] = read_run(run, self.space, self.cleaning)
         return samples
 
-    def onsets(self) -> NDArray[np.float64] | None:
+    def onsets(self) -> Matrix | None:
         """Return the time of each sample in its run, if all are known."""
         known = [times for run in self.runs if (times := run.onsets()) is not None]
         return np.concatenate(known) if len(known) == len(self.runs) else None
@@ -298,8 +287,7 @@ def plan_run(
 ) -> Run:
     """Return an opened run, whose repetition time is known, with a plan of its samples.
 
-    Confounds become columns of trial models; other samples are cleaned of them when
-    they are read.
+    Confounds become columns of trial models; other samples are cleaned when read.
     """
     cutoff, is_trials = run.cutoff(high_pass), samples == "trials"
     n_confounds = columns_to_remove(run, None).shape[1]
@@ -341,15 +329,13 @@ def warn_of_runs(runs: Sequence[Run]) -> None:
         listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
         warn_user(
             f"Repetition times differ: {listing}. Every run keeps its own; samples of "
-            "methods that are locked in time would not correspond.",
-            UserWarning,
+            "methods that are locked in time would not correspond."
         )
     for what, problem in _PROBLEMS.items():
         counts = {Path(run.name).name: run.plan.counts.get(what, 0) for run in runs}
         found = [f"{name}: {n}" for name, n in counts.items() if n]
         if found:
-            text = f"{sum(counts.values())} {problem}: {format_list(found, 3)}."
-            warn_user(text, UserWarning)
+            warn_user(f"{sum(counts.values())} {problem}: {format_list(found, 3)}.")
 
 
 def study_of_runs(
@@ -370,16 +356,23 @@ def study_of_runs(
     subjects, records = [], {}
     for id, own_runs in runs.items():
         with errors_name_subject(id):
-            listed = list(own_runs.values())
-            source = ImageSource(listed, spaces[id], cleaning, dtype)
+            source = ImageSource(list(own_runs.values()), spaces[id], cleaning, dtype)
         if source.shape[0] == 0:
             raise StudyError(
                 f"Subject {id!r} has no samples: its events lie outside of its runs, "
                 "or all are ignored or scrubbed."
             )
         annotations = dict(labels[id]) if labels else {}
-        if annotations.get("labels") is not None:
-            source.runs = _with_levels(source.runs, annotations["labels"])
+        known = annotations.get("labels")
+        lengths = [run.header.n_samples for run in source.runs]
+        if known is not None and len(known) == sum(lengths):  # of all volumes
+            shown = object_array(list(known))
+            levels = np.append(False, shown[1:] != shown[:-1]).cumsum()
+            parts = np.split(levels, np.cumsum(lengths)[:-1])
+            source.runs = [
+                run if run.levels is not None else replace(run, levels=part)
+                for run, part in zip(source.runs, parts, strict=True)
+            ]
         plans = [run.plan for run in source.runs if run.plan is not None]
         if plans:
             annotations["labels"] = np.concatenate([plan.labels for plan in plans])
@@ -398,18 +391,6 @@ def study_of_runs(
     settings = {**settings, "high_pass": high_pass}
     settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
     return Study(subjects, name, make_record(settings, subjects, records, **more))
-
-
-def _with_levels(runs: list[Run], labels: Any) -> list[Run]:
-    """Return runs with a level for each stretch of one label, if all volumes have."""
-    if sum(run.header.n_samples for run in runs) != len(labels):
-        return runs
-    listed = object_array(list(labels))
-    starts = np.append(False, listed[1:] != listed[:-1]).cumsum()
-    ends = np.cumsum([run.header.n_samples for run in runs])
-    parts = np.split(starts, ends[:-1])
-    pairs = zip(runs, parts, strict=True)
-    return [r if r.levels is not None else replace(r, levels=p) for r, p in pairs]
 
 
 @contextmanager

@@ -1,1 +1,0 @@
-"""Methods of other packages, by adapters."""
