@@ -108,6 +108,23 @@ def test_products_are_those_of_the_dense_smoother(rng, kind, n, v, strength):
     assert_allclose(s.smooth(B), S @ H @ B, **tol)  # which stays as it was
 
 
+def test_halves_are_decomposed_once_unless_they_are_all_alike(rng):
+    x = rng.integers(-9, 9, (20, 30)).astype(float)
+    x[:6] = x[0]
+    whole, rows = GramSmoother(x @ x.T), np.arange(6, 20)
+    assert type(whole.shared_subset(rows)) is GramSmoother  # one fit decomposes nothing
+    whole.memory = {}
+    first, again = whole.shared_subset(rows), whole.shared_subset(rows)
+    assert type(first) is SpectralSmoother
+    assert first._vectors is again._vectors
+    B = rng.normal(size=(14, 2))
+    wanted = whole.subset(rows).at(0.2).smooth(B)
+    assert_allclose(first.at(0.2).smooth(B), wanted, atol=1e-10)
+    alike = whole.shared_subset(np.arange(6)).at(0.2)
+    with pytest.raises(InputError, match="negative eigenvalues"):
+        alike.smooth(B[:6])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_are_predicted_by_refits_to_the_others(rng, kind):
     x = samples(rng, 21, 6)

@@ -22,7 +22,7 @@ def categories(rng, same=False):
 
 
 def film(rng):
-    return locked_lists(rng, n_subjects=4, n_samples=80, voxels=70, noise=2.0), None
+    return locked_lists(rng, n_subjects=4, n_samples=64, voxels=50, noise=2.0), None
 
 
 def places(rng):

@@ -78,7 +78,10 @@ class Smoother(ABC):
 
         def eigenpairs() -> Any:
             part = self.subset(rows)
-            return isinstance(part, GramSmoother) and np.linalg.eigh(part.gram)
+            # samples that are all alike leave rounding, whose factor may fail
+            some = part.mean_eigenvalue > 1e-9 * self.mean_eigenvalue
+            of_gram = isinstance(part, GramSmoother)
+            return np.linalg.eigh(part.gram) if some and of_gram else None
 
         found = recall(self.memory, "eigenpairs", rows.tobytes(), eigenpairs)
         return SpectralSmoother(*found, name=self.name) if found else self.subset(rows)
@@ -209,7 +212,7 @@ class SpectralSmoother(GramSmoother):
 
     def __init__(self, values: Matrix, vectors: Matrix, *, name: str = "X"):
         Smoother.__init__(self, 1.0, name)
-        self._values, self._vectors = np.maximum(values, 0)[:, None], vectors
+        self._values, self._vectors = values[:, None], vectors
         self.n_samples = len(vectors)
         self._known: dict[str, Any] = {}  # shared with copies of other ridges
 
