@@ -7,10 +7,12 @@ neighbourhoods of 10 mm, 5 mm apart. ``--centers N`` fits N of them, evenly spac
 tells what all would take; ``--quick`` is a small case. Times are of the processor, with
 one BLAS thread, and memory is the largest resident size of the process.
 
-``--dask N`` fits in N processes of a local Dask cluster, whose time is added.
-``--device cuda`` keeps the samples on a GPU, where neighbourhoods are cut and read, and
-``--device cpu`` does the same on the processor. These need torch and no nibabel:
-distances are straight, which is nearly the same on spheres.
+``--backend dask`` fits in processes of a local Dask cluster, ``--backend threading`` in
+threads; by default pieces that take long are fitted in processes of joblib.
+``--parcels N`` fits N parcels of equal size instead. ``--device cuda`` keeps samples on
+a GPU, where neighbourhoods are cut and read, and ``--device cpu`` does the same on the
+processor. These need torch and no nibabel: distances are straight, which is nearly the
+same on spheres.
 
 After ``make peers``, ``.venv-peers/bin/python benchmarks/searchlight.py --peers``
 compares with hyperalignment and fmralign: 6 subjects x 100 samples x 5,124 vertices of
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -92,24 +94,34 @@ def as_study(arrays, inside):
     return Study(people), space
 
 
-def spent():
-    """Return the seconds of the processor and the memory that this process took."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return time.process_time(), peak
+def spent(processes=False):
+    """Return the seconds of the processor and the memory that were taken here.
+
+    With the seconds of joblib's processes, which are ended, if there are any.
+    """
+    seconds = time.process_time()
+    if processes:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=True)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds += children.ru_utime + children.ru_stime
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 @contextmanager
-def in_processes(n):
-    """Work in processes of a local Dask cluster; yield what they and this one took."""
+def working_by(backend, n_jobs):
+    """Work by a backend of joblib; yield what its processes and this one took."""
     from joblib import parallel_config
 
     from brainweave._core.workers import dask_client
 
-    if not n:
-        yield lambda: [spent()]
-        return
-    with dask_client(f"local:{n}") as c, parallel_config(backend="dask", client=c):
-        yield lambda: [spent(), *c.run(spent).values()]
+    if backend == "dask":
+        with dask_client(f"local:{n_jobs}") as c, parallel_config("dask", client=c):
+            yield lambda: [spent(), *c.run(spent).values()]
+    else:
+        with parallel_config(backend) if backend else nullcontext():
+            yield lambda: [spent(processes=True)]
 
 
 # -- beside other packages -------------------------------------------------------------
@@ -224,7 +236,8 @@ def main():
     parser.add_argument("--method", choices=METHODS, default="hyperalignment")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--row", choices=ROWS)
-    parser.add_argument("--dask", type=int, default=0, metavar="N")
+    parser.add_argument("--backend", choices=["dask", "threading"])
+    parser.add_argument("--parcels", type=int)
     parser.add_argument("--device")
     options = parser.parse_args()
     if options.peers or options.row:
@@ -245,34 +258,44 @@ def main():
     else:
         where, (people, space) = {"mesh": meshes}, as_study(people, inside)
         spaces = [space] * n_subjects
+    n_voxels, local = 2 * inside.sum(), METHODS[options.method]()
     how = {**where, "n_jobs": options.n_jobs, "keep_local": False}
     start = time.process_time()
-    plan = Searchlight(METHODS["srm"](), radius, spacing=radius / 2, **how)
-    pieces = plan._find_pieces([2 * inside.sum()] * n_subjects, spaces)
-    found = time.process_time() - start
-    n_all, chosen = len(pieces.names), np.asarray(plan.center_voxels_)
-    if options.centers:
-        chosen = chosen[np.linspace(0, n_all - 1, options.centers).astype(int)]
-    sizes = [own.size for own in pieces.columns[0]]
+    if options.parcels:
+        labels = 1 + np.arange(n_voxels) * options.parcels // n_voxels
+        model = Parcelwise(local, labels, n_jobs=options.n_jobs)
+        n_all = n_fitted = options.parcels
+        size, kind = n_voxels / n_all, "parcels"
+    else:
+        plan = Searchlight(local, radius, spacing=radius / 2, **how)
+        pieces = plan._find_pieces([n_voxels] * n_subjects, spaces)
+        n_all, chosen = len(pieces.names), np.asarray(plan.center_voxels_)
+        if options.centers:
+            chosen = chosen[np.linspace(0, n_all - 1, options.centers).astype(int)]
+        n_fitted, kind = len(chosen), "neighborhoods"
+        size = np.mean([own.size for own in pieces.columns[0]])
+        model = Searchlight(local, radius, centers=chosen, **how)
     print(
-        f"{what}: {n_subjects} subjects x {n_samples} samples x {2 * inside.sum()} "
-        f"vertices; {n_all} neighborhoods of {np.mean(sizes):.0f} vertices, found in "
-        f"{found:.0f} s"
+        f"{what}: {n_subjects} subjects x {n_samples} samples x {n_voxels} vertices; "
+        f"{n_all} {kind} of {size:.0f} vertices, found in "
+        f"{time.process_time() - start:.0f} s"
     )
-    model = Searchlight(METHODS[options.method](), radius, centers=chosen, **how)
-    with in_processes(options.dask) as used, warnings.catch_warnings():
+    with (
+        working_by(options.backend, options.n_jobs) as used,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         before, begin = used(), time.perf_counter()
         model.fit(people)
         passed, after = time.perf_counter() - begin, used()
     seconds = sum(a[0] - b[0] for a, b in zip(after, before, strict=True))
-    each = seconds / len(chosen)
+    each, n_bytes = seconds / n_fitted, n_subjects * n_samples * 4 * n_voxels
     print(
-        f"{options.method}: {len(chosen)} fitted in {seconds:.0f} s of the processor "
-        f"({passed:.0f} s passed), {1000 * each:.0f} ms each; all {n_all} take "
+        f"{options.method}: {n_fitted} fitted in {passed:.0f} s, {seconds:.0f} s of "
+        f"the processor, {1000 * each:.0f} ms each; all {n_all} take "
         f"{each * n_all / 60:.0f} min of one core; memory "
         f"{' + '.join(f'{peak:.1f}' for _, peak in after)} GiB, of which the samples "
-        f"{n_subjects * n_samples * 8 * inside.sum() / 2**30:.1f} GiB"
+        f"{n_bytes / 2**30:.1f} GiB"
     )
 
 
