@@ -247,7 +247,7 @@ class _Halves:
 
         def held_out(i: int, own: Any) -> Matrix:
             one, (coefficients, shared) = fold[i], own
-            features = one.features(coefficients)
+            features = np.asarray(one.between @ coefficients)  # up to a constant
             if shared is not None:
                 features += one.Z_tested @ shared
             return one.group_means(features, mu)
@@ -297,14 +297,10 @@ class _FoldOfSubject:
         counts = np.bincount(own[known], minlength=n_groups)[:, None]
         self._counts = np.where(counts > 0, counts, np.nan)
         self.smoother = smoother.shared_subset(self.aligning)
-        self._between = smoother.between(self.tested, self.aligning)
+        self.between = smoother.between(self.tested, self.aligning)
         if places is not None:
             Z = places[self.aligning]
             self.Z, self.Z_tested = Z - Z.mean(axis=0), places[self.tested]
-
-    def features(self, coefficients: Matrix) -> Matrix:
-        """Return the features of the held-out samples, up to a constant."""
-        return np.asarray(self._between @ coefficients)
 
     def group_means(self, features: Matrix, mu: Matrix) -> Matrix:
         """Return the mean features of each group, scaled by mu; NaN without samples."""
