@@ -10,7 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 import brainweave as bw
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.joint import JointRidge
-from brainweave.aligners.gdm.smoother import GramSmoother, NarrowSmoother
+from brainweave.aligners.gdm.smoother import (
+    GramSmoother,
+    NarrowSmoother,
+    SpectralSmoother,
+)
 from brainweave.aligners.gdm.strength import (
     FEATURE_GRID,
     GRID,
@@ -39,9 +43,16 @@ def dense(x, strength):
     return H, K @ inverse, inverse
 
 
+def spectral(x, strength):
+    smoother = SpectralSmoother(*np.linalg.eigh(x @ x.T))
+    smoother.strength = strength
+    return smoother
+
+
 KINDS = {
     "gram": lambda x, g: GramSmoother(x @ x.T, g),
     "narrow": NarrowSmoother,
+    "spectral": spectral,
 }
 
 
@@ -49,6 +60,7 @@ KINDS = {
     ("kind", "n", "v"),
     [
         *(("gram", n, v) for n, v in ((12, 5), (70, 8), (140, 200))),
+        *(("spectral", n, v) for n, v in ((12, 5), (70, 8), (140, 200))),
         *(("narrow", n, v) for n, v in ((12, 5), (70, 8), (140, 70))),
     ],
 )
@@ -94,6 +106,23 @@ def test_products_are_those_of_the_dense_smoother(rng, kind, n, v, strength):
     expected = dense(x, again.strength)[1] @ H @ B
     assert_allclose(again.smooth(B), expected, **tol)
     assert_allclose(s.smooth(B), S @ H @ B, **tol)  # which stays as it was
+
+
+def test_halves_are_decomposed_once_unless_they_are_all_alike(rng):
+    x = rng.integers(-9, 9, (20, 30)).astype(float)
+    x[:6] = x[0]
+    whole, rows = GramSmoother(x @ x.T), np.arange(6, 20)
+    assert type(whole.shared_subset(rows)) is GramSmoother  # one fit decomposes nothing
+    whole.memory = {}
+    first, again = whole.shared_subset(rows), whole.shared_subset(rows)
+    assert type(first) is SpectralSmoother
+    assert first._vectors is again._vectors
+    B = rng.normal(size=(14, 2))
+    wanted = whole.subset(rows).at(0.2).smooth(B)
+    assert_allclose(first.at(0.2).smooth(B), wanted, atol=1e-10)
+    alike = whole.shared_subset(np.arange(6)).at(0.2)
+    with pytest.raises(InputError, match="negative eigenvalues"):
+        alike.smooth(B[:6])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ follow, when first needed, the centred Gram matrix :math:`K`, its eigenpairs :ma
 V D V^\top` cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
 """
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any, NamedTuple, Self, cast
 
@@ -34,7 +35,21 @@ from brainweave.basis.reliability import Groups, repeated_groups, scale_of_chunk
 from brainweave.basis.signatures import sample_signatures
 from brainweave.basis.voxels import SampleProducts, VoxelPass
 
+#: What follows from one subject's Gram matrix alone, by kind, for fits that share it.
+Memory = dict[str, dict[Any, Any]]
 TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
+
+
+def recall(memory: Memory | None, kind: str, key: Any, make: Callable[[], Any]) -> Any:
+    """Return what a memory, if there is one, keeps; or make it.
+
+    Of a kind the last two are kept: of one half of the samples, and of the other.
+    """
+    known = {} if memory is None else memory.setdefault(kind, {})
+    found = known[key] if key in known else known.setdefault(key, make())
+    for before in list(known)[:-2]:
+        known.pop(before, None)
+    return found
 
 
 class Spectrum(NamedTuple):
@@ -124,6 +139,7 @@ class SubjectBasis(VoxelPass):
     space: Any = None  # where the voxels lie in the brain, if it is known
     #: Samples in places, given by who made a basis of some of a subject's samples.
     place_samples: Any = None
+    memory: Memory | None = None  # of evaluations, whose folds share the basis
     _gram_is_linear = False  # of a precomputed one: known to who made it
 
     # what the pass over voxels left: the samples' inner products here, or on a device,
@@ -207,6 +223,7 @@ class SubjectBasis(VoxelPass):
     def __getstate__(self) -> dict[str, Any]:
         # another process may have no such device
         state = vars(self) | {"_data": as_sendable(self._data), "_device": None}
+        state["memory"] = None
         if self._on_device is not None:
             state |= {"_products": to_numpy(self._on_device), "_on_device": None}
         return state
@@ -439,7 +456,7 @@ class SubjectBasis(VoxelPass):
         if self.uses_covariance:
             self.products()  # once, for all kernels
         other = copy(self)
-        other._centred = other._centring = other._spectrum = None
+        other._centred = other._centring = other._spectrum = other.memory = None
         other.kernel = new
         if other.uses_covariance and self._narrow is None:
             other._narrow = self._dense(self._data).astype(np.float64)

@@ -250,6 +250,7 @@ class Split:
 def _make_basis(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
     """Make a basis, and compute now what all its cuts share."""
     basis = recipe()
+    basis.memory = {}
     if not basis.uses_covariance:
         _ = basis.gram
     if full:

@@ -9,7 +9,7 @@ read again, unless labels have shaped how voxels are scaled.
 
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from brainweave._core.arrays import Codes, Matrix, samples_of, to_numpy, working
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
 from brainweave.aligners.base import seeded_copy
-from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.basis import SubjectBasis, recall
 from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import NO_GROUP, Graph
 
@@ -208,7 +208,12 @@ def remove_trends(values: Matrix, rows: Any, stretches: Rows) -> Matrix:
 
 def trend_basis(rows: Any) -> Matrix:
     """Return orthonormal columns that span the slow trends at these times."""
-    time = np.asarray(rows, dtype=float)
+    return _trend_basis(np.asarray(rows, dtype=float).tobytes())
+
+
+@lru_cache(maxsize=128)  # most runs have the same times
+def _trend_basis(rows: bytes) -> Matrix:
+    time = np.frombuffer(rows)
     width = float(np.ptp(time)) if time.size else 0.0
     order = _order(time.size) if width else 0
     basis = legvander(2 * (time - time.min(initial=np.inf)) / (width or 1) - 1, order)
@@ -321,6 +326,10 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     each = zip(bases, rows, held_out, stretches, strict=True)
     pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
+    for i, half in enumerate(halves):
+        if (memory := bases[i].memory) is not None:
+            key = tuple(own.tobytes() for own in (rows[i], *stretches[i]))
+            half.memory = recall(memory, "half", key, dict)
     places = getattr(aligner, "_aligning_places", None)
     if places is not None:
         for i, half in enumerate(halves):

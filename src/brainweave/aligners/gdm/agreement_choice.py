@@ -247,7 +247,7 @@ class _Halves:
 
         def held_out(i: int, own: Any) -> Matrix:
             one, (coefficients, shared) = fold[i], own
-            features = one.features(coefficients)
+            features = np.asarray(one.between @ coefficients)  # up to a constant
             if shared is not None:
                 features += one.Z_tested @ shared
             return one.group_means(features, mu)
@@ -296,15 +296,11 @@ class _FoldOfSubject:
         self._sums = scipy.sparse.csr_array(entries, (n_groups, len(own)))
         counts = np.bincount(own[known], minlength=n_groups)[:, None]
         self._counts = np.where(counts > 0, counts, np.nan)
-        self.smoother = smoother.subset(self.aligning)
-        self._between = smoother.between(self.tested, self.aligning)
+        self.smoother = smoother.shared_subset(self.aligning)
+        self.between = smoother.between(self.tested, self.aligning)
         if places is not None:
             Z = places[self.aligning]
             self.Z, self.Z_tested = Z - Z.mean(axis=0), places[self.tested]
-
-    def features(self, coefficients: Matrix) -> Matrix:
-        """Return the features of the held-out samples, up to a constant."""
-        return np.asarray(self._between @ coefficients)
 
     def group_means(self, features: Matrix, mu: Matrix) -> Matrix:
         """Return the mean features of each group, scaled by mu; NaN without samples."""
@@ -312,7 +308,7 @@ class _FoldOfSubject:
             return np.full((len(self._counts), len(mu)), np.nan)
         for own, basis in self.trends:
             features[own] -= basis @ (basis.T @ features[own])
-        spread = features.std(axis=0)
+        spread = np.sqrt((features * features).mean(axis=0))  # trends have the mean
         features *= np.where(spread > 0, mu / np.where(spread > 0, spread, 1), 0)
         return np.asarray((self._sums @ features) / self._counts)
 
@@ -323,20 +319,22 @@ def distinctness(means: list[Matrix]) -> list[float]:
     Means are groups x features, with rows of NaN for groups that a subject lacks. NaN
     for subjects without two groups that others have.
     """
-    known = np.array([~np.isnan(m[:, 0]) for m in means])
-    filled = np.array([np.nan_to_num(m) for m in means])
-    total, counts = filled.sum(axis=0), known.sum(axis=0)
+    known = ~np.isnan(np.array([m[:, 0] for m in means]))
+    met = known.sum(axis=0) > 1
+    rows = known[:, met]
+    filled = np.where(rows[:, :, None], np.array([m[met] for m in means]), 0.0)
+    total, n_others = filled.sum(axis=0), rows.sum(axis=0)[:, None] - 1
     found = []
-    for own, has in zip(filled, known, strict=True):
-        rows = has & (counts > 1)
-        if rows.sum() < 2:
+    for own, has in zip(filled, rows, strict=True):
+        n = int(has.sum())
+        if n < 2:
             found.append(np.nan)
             continue
-        A = own[rows]
-        B = (total[rows] - A) / (counts[rows] - 1)[:, None]
-        A, B = A - A.mean(axis=0), B - B.mean(axis=0)
-        size = np.sqrt(max(float(np.sum((A.T @ A) * (B.T @ B))), 0.0))
-        found.append(float((A * B).sum() / size) if size > 0 else 0.0)
+        A, B = own[has], ((total - own) / n_others)[has]
+        a, b = A.mean(axis=0), B.mean(axis=0)
+        alike = (A.T @ A - n * np.outer(a, a)) * (B.T @ B - n * np.outer(b, b))
+        size = np.sqrt(max(float(alike.sum()), 0.0))
+        found.append(float(np.vdot(A, B) - n * (a @ b)) / size if size > 0 else 0.0)
     return found
 
 

@@ -400,8 +400,8 @@ class GDM(GraphAligner):
         smoothers = map_subjects(smoother_of, bases, [1.0] * n, **how)
         sizes = [min(b.n_samples, b.n_voxels) for b in bases]
         roomy = 8 * sum(size**2 for size in sizes) <= ROOM
-        for smoother in smoothers:
-            smoother.keeps_products = roomy
+        for smoother, basis in zip(smoothers, bases, strict=True):
+            smoother.keeps_products, smoother.memory = roomy, basis.memory
         directions = None if Z is None else leading_directions(Z, smoothers)
         if Z is not None:
             read = map(np.asarray, Z)

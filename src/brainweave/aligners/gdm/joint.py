@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+from scipy.linalg.lapack import dposv
 
 from brainweave._core.arrays import Matrix, to_numpy, trim_heap
 from brainweave.aligners.gdm.eigenproblem import Solution
@@ -63,7 +64,7 @@ class JointRidge:
         self.over_subjects = over_subjects
         self._places = None if places is None else list(places)
         # of the columns U that were given last, shared with copies of other ridges:
-        # U, the sum of P_i over subjects, all Q_i, the sum of R_i, and, of dense U, all
+        # U, the sums of P_i, Q_i and R_i, all Q_i, and, of dense U, all R_i
         self._known: list[Any] = []
         self._crossed: list[Any] = []  # U, and the sum of the transposes of R_i
 
@@ -93,9 +94,13 @@ class JointRidge:
         """The Cholesky factor of h + Q."""
         if not self._known:
             self._set_forms([np.empty((len(Z), 0)) for Z in self._places or []])
-        Q = np.sum(self._known[2], axis=0)
+        return np.linalg.cholesky(self._ridged()).T, False
+
+    def _ridged(self) -> Matrix:
+        """Return h + Q."""
+        Q = np.array(self._known[2])
         Q[np.diag_indices_from(Q)] += self.strength
-        return np.linalg.cholesky(Q).T, False
+        return Q
 
     def _in_batches(self, function: Callable[..., Any], *lists: Any) -> Iterator[Any]:
         """Yield results by subject: they are as large as the number of groups."""
@@ -114,7 +119,7 @@ class JointRidge:
             P = P + own[0]
             Q.append(own[1])
             R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
-        self._known[:] = [U, P, Q, sum(R), R if dense else None]
+        self._known[:] = [U, P, sum(Q), sum(R), Q, R if dense else None]
 
     def _sums(self, targets: Sequence[Any]) -> list[Matrix]:
         """Return ``Z_i^T A_i T_i``."""
@@ -166,7 +171,7 @@ class JointRidge:
             return sum(self._in_batches(lambda s, u: to_numpy(s.quadratic_form(u)), U))
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
-        _, P, _, R, _ = self._known
+        _, P, _, R, *_ = self._known
         return P if self.places is None else P + R.T @ self._shared_map(R)
 
     def as_new(
@@ -183,17 +188,17 @@ class JointRidge:
             )
             return [(own, None) for own in alone]
         _ = self._factor
-        forms = self._known[2]
-        total = np.sum(forms, axis=0)
-        total[np.diag_indices_from(total)] += self.strength
-        U = None if mixed is None or self._known[4] is None else self._known[0]
-        sums = self._sums(targets) if U is None else [R @ mixed for R in self._known[4]]
+        U, *_, forms, crossed = self._known
+        total, given = self._ridged(), mixed is not None and crossed is not None
+        sums = [R @ mixed for R in crossed] if given else self._sums(targets)
         every = np.sum(sums, axis=0)
 
         def one(i: int, s: Smoother, Z: Matrix, own: Matrix) -> Any:
-            factor = np.linalg.cholesky(total - forms[i]).T, False
-            shared = scipy.linalg.cho_solve(factor, every - own, check_finite=False)
-            if U is None:
+            others = (total - forms[i]).T
+            _, shared, failed = dposv(others, every - own, overwrite_a=True)
+            if failed:
+                raise np.linalg.LinAlgError(f"Without {s.name}, places have no ridge.")
+            if not given:
                 return s.coefficients(targets[i] - Z @ shared), shared
             return s.coefficients_of(U[i], mixed, Z, -shared), shared
 

@@ -93,6 +93,8 @@ class LeadingGroups:
             for _ in range(N_PRODUCTS):
                 T = np.linalg.qr(joint.multiply(self.U, T))[0]
             self.U, self.signs = [u @ T for u in self.U], self.signs[:N_DIRECTIONS]
+        elif size <= 2 * N_DIRECTIONS:
+            self.U = [u.toarray() for u in self.U]  # whose products are kept
 
     def targets(self, joint: JointRidge, k: int) -> tuple[Matrix, list[Matrix], Matrix]:
         """Return the leading eigenvalues, the targets, and these as mixtures of U."""

@@ -10,7 +10,7 @@ ridge g, in units of the centred Gram matrix.
 from abc import ABC, abstractmethod
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -18,6 +18,7 @@ import scipy.sparse
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
+from brainweave.basis.basis import Memory, recall
 from brainweave.basis.device import Device
 
 
@@ -27,6 +28,8 @@ class Smoother(ABC):
     n_samples: int
     #: Whether products of voxels are kept beside the factor; else computed again.
     keeps_products = True
+    #: Where evaluations keep what several fits need of a subject's samples.
+    memory: Memory | None = None
 
     def __init__(self, strength: float, name: str) -> None:
         self.strength, self.name = float(strength), name
@@ -67,6 +70,21 @@ class Smoother(ABC):
     @abstractmethod
     def subset(self, rows: Codes) -> "Smoother":
         """Return the smoother of some of the samples, centred again."""
+
+    def shared_subset(self, rows: Codes) -> "Smoother":
+        """Return the same in a form that serves all ridges, if several fits ask."""
+        if self.memory is None:
+            return self.subset(rows)
+
+        def eigenpairs() -> Any:
+            part = self.subset(rows)
+            # samples that are all alike leave rounding, whose factor may fail
+            some = part.mean_eigenvalue > 1e-9 * self.mean_eigenvalue
+            of_gram = isinstance(part, GramSmoother)
+            return np.linalg.eigh(part.gram) if some and of_gram else None
+
+        found = recall(self.memory, "eigenpairs", rows.tobytes(), eigenpairs)
+        return SpectralSmoother(*found, name=self.name) if found else self.subset(rows)
 
     def coefficients(self, target: Any) -> Matrix:
         """Return what features of any samples are linear in: see :meth:`between`."""
@@ -167,7 +185,7 @@ class GramSmoother(Smoother):
         wide = 2 * U.shape[1] > self.n_samples
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().quadratic_form(U)
-        half = self._half(self._inverse_factor(), U)
+        half = _half(self._inverse_factor(), U)
         return _centred_square(U) - self.strength * (half.T @ half)
 
     def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
@@ -184,14 +202,52 @@ class GramSmoother(Smoother):
             gram = _center(gram[np.ix_(rows, rows)])
         return GramSmoother(gram, self.strength, name=self.name)
 
-    def _half(self, T: Matrix, U: Any) -> Matrix:
-        """Return ``T U``, of the centred columns of U."""
-        means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
-        return np.asarray(U.T @ T.T).T - np.outer(T.sum(axis=1), means)
-
     def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
         T = self._inverse_factor()
         return [T[:, rows].T @ T[:, rows] for rows in blocks]
+
+
+class SpectralSmoother(GramSmoother):
+    """The smoother of a Gram matrix by its eigenpairs, which serve all ridges."""
+
+    def __init__(self, values: Matrix, vectors: Matrix, *, name: str = "X"):
+        Smoother.__init__(self, 1.0, name)
+        self._values, self._vectors = values[:, None], vectors
+        self.n_samples = len(vectors)
+        self._known: dict[str, Any] = {}  # shared with copies of other ridges
+
+    @cached_property
+    def _gram(self) -> Matrix:  # type: ignore[override]
+        return np.asarray((self._vectors * self._values.T) @ self._vectors.T)
+
+    @property
+    def mean_eigenvalue(self) -> float:
+        return float(self._values.mean())
+
+    def _solve(self, B: Matrix) -> Matrix:
+        inside = (self._vectors.T @ B) / (self._values + self.strength)
+        return np.asarray(self._vectors @ inside)
+
+    def _inside(self, kind: str, columns: Any) -> Matrix:
+        """Return centred columns in eigenvectors: those given last are known."""
+        if kind not in self._known or self._known[kind][0] is not columns:
+            by = np.matmul if kind == "Z" else _half  # Z is centred
+            self._known[kind] = columns, by(self._vectors.T, columns)
+        return cast(Matrix, self._known[kind][1])
+
+    def quadratic_form(self, U: Any) -> Any:
+        of_U = self._inside("U", U)
+        return of_U.T @ (self._values / (self._values + self.strength) * of_U)
+
+    def forms(self, U: Any, Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        of_U, of_Z = self._inside("U", U), self._inside("Z", Z)
+        left = self.strength / (self._values + self.strength)
+        root = np.sqrt(left) * of_Z
+        return self.quadratic_form(U), root.T @ root, of_Z.T @ (left * of_U)
+
+    def coefficients_of(self, U: Any, of_U: Matrix, Z: Matrix, of_Z: Matrix) -> Matrix:
+        both = self._inside("U", U) @ of_U + self._inside("Z", Z) @ of_Z
+        return np.asarray(self._vectors @ (both / (self._values + self.strength)))
 
 
 class NarrowSmoother(Smoother):
@@ -384,6 +440,12 @@ def mean_eigenvalue(gram: Any) -> float:
 def _centred(B: Any) -> Matrix:
     B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
     return np.asarray(B - B.mean(axis=0))
+
+
+def _half(T: Matrix, U: Any) -> Matrix:
+    """Return ``T U``, of the centred columns of U."""
+    means = np.asarray(U.sum(axis=0)).ravel() / U.shape[0]
+    return np.asarray(U.T @ T.T).T - np.outer(T.sum(axis=1), means)
 
 
 def _centred_square(U: Any) -> Matrix:

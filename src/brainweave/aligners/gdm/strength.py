@@ -8,7 +8,6 @@ out (docs/gdm.md).
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from brainweave.aligners.gdm.smoother import (
     Smoother,
     is_semidefinite,
 )
-from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.basis import SubjectBasis, recall
 from brainweave.basis.linalg import signed_factor
 from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
 
@@ -36,11 +35,6 @@ N_BLOCKS = 4  # where there are no runs
 MOST_SUBJECTS = 12  # evenly spaced, by whom rho is chosen where there are more
 CHOICES = ("auto", "ledoit-wolf")
 SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
-
-# what each strength reaches in a subject does not depend on the others: folds share it
-_CRITERIA: WeakKeyDictionary[SubjectBasis, dict[bytes, dict[float, float]]] = (
-    WeakKeyDictionary()
-)
 
 
 def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
@@ -150,7 +144,8 @@ def _criterion_at(
 ) -> list[float]:
     basis, codes, runs = part
     key = codes.tobytes() + (b"" if runs is None else runs.tobytes())
-    table = _CRITERIA.setdefault(basis, {}).setdefault(key, {})
+    # what a strength reaches does not depend on other subjects: folds share it
+    table: dict[float, float] = recall(basis.memory, "criteria", key, dict)
     missing = [rho for rho in rhos if rho not in table]
     if missing:
         smoother = smoother_of(basis, 1.0)
