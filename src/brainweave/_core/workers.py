@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from pickle import HIGHEST_PROTOCOL, loads
 from threading import local
@@ -377,8 +378,7 @@ def shown_progress(
     """
     if progress is None or progress is False:
         yield lambda text=what: None
-        return
-    if progress is True:
+    elif progress is True:
         from rich.console import Console
         from rich.progress import Progress as Bar
 
@@ -387,17 +387,11 @@ def shown_progress(
         with Bar(console=console, transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda text=what: bar.update(task, advance=1, description=text)
-        return
-    if not callable(progress):
+    elif callable(progress):
+        steps = count(1)
+        yield lambda text=what: progress(next(steps), total, text)
+    else:
         raise TypeError(
             f"progress must be True, False or a function of (done, total, what); got "
             f"{progress!r}."
         )
-    done = 0
-
-    def tick(text: str = what) -> None:
-        nonlocal done
-        done += 1
-        progress(done, total, text)
-
-    yield tick

@@ -663,15 +663,13 @@ def _simulate_subject(
     responses = [run.plan.apply(simulation.signals(i, run)[0]) for run in runs]
     truth.shared.append(np.concatenate(responses))
     truth.maps.append(brain.maps)
-    return Subject(
-        simulation.ids[i],
-        samples,
-        labels=np.concatenate([plan.labels for plan in plans]),
-        runs=np.repeat([run.number for run in runs], [len(plan) for plan in plans]),
-        onsets=np.concatenate([plan.onsets for plan in plans]),
-        stimuli=np.concatenate([plan.stimuli for plan in plans]),
-        space=VolumeSpace.from_mask(brain.mask, brain.affine),
-    )
+    known = {
+        name: np.concatenate([getattr(plan, name) for plan in plans])
+        for name in ("labels", "onsets", "stimuli")
+    }
+    known["runs"] = np.repeat([run.number for run in runs], [len(p) for p in plans])
+    space = VolumeSpace.from_mask(brain.mask, brain.affine)
+    return Subject(simulation.ids[i], samples, space=space, **known)
 
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:

@@ -166,15 +166,8 @@ def load_bids(
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     dataset = open_dataset(folder, derivatives)
-    files = find_runs(
-        dataset,
-        task=task,
-        space=space,
-        subjects=subjects,
-        sessions=sessions,
-        runs=runs,
-        entities=entities,
-    )
+    wanted = {"task": task, "space": space, "runs": runs, "entities": entities}
+    files = find_runs(dataset, subjects=subjects, sessions=sessions, **wanted)
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}

@@ -94,10 +94,9 @@ class Events:
     def from_rows(cls, rows: Iterable[Sequence[Any]]) -> Events:
         """Sort rows of onset, duration, label and, if there is one, stimulus."""
         table = [(*row, "")[:4] for row in sorted(rows, key=lambda r: float(r[0]))]
-        columns = zip(*table, strict=True) if table else [()] * 4
-        kinds: Any = (np.float64, np.float64, np.str_, np.str_)
-        made: Any = (np.array(c, k) for c, k in zip(columns, kinds, strict=True))
-        return cls(*made)
+        onset, duration, *texts = np.array(table, object).reshape(-1, 4).T
+        label, stimulus = (text.astype(np.str_) for text in texts)
+        return cls(onset.astype(float), duration.astype(float), label, stimulus)
 
     def __len__(self) -> int:
         return len(self.onset)
