@@ -130,16 +130,6 @@ def refuse_files(X: Any, name: str) -> None:
     )
 
 
-def refuse_other_shapes(X: Any, name: str) -> None:
-    """Refuse what is not samples x voxels."""
-    if len(X.shape) != 2:
-        raise InputError(
-            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
-            "voxel is X.reshape(-1, 1); labels are y, the second argument; images are "
-            "masked by load_nifti."
-        )
-
-
 def ask_if_turned(n_samples: int, n_voxels: int, wanted: int) -> str:
     """Return a question for a message if there are as many voxels as samples wanted."""
     if n_voxels != wanted:
@@ -157,7 +147,12 @@ def check_2d(X: Any, name: str) -> tuple[int, int]:
         raise TypeError(
             f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
         )
-    refuse_other_shapes(X, name)
+    if len(X.shape) != 2:
+        raise InputError(
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
+            "voxel is X.reshape(-1, 1); labels are y, the second argument; images are "
+            "masked by load_nifti."
+        )
     return int(X.shape[0]), int(X.shape[1])
 
 

@@ -25,12 +25,7 @@ from brainweave._core.arrays import (
 )
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.labels import as_label_list, object_array, sort_labels
-from brainweave._core.validation import (
-    ask_if_turned,
-    check_numbers,
-    check_option,
-    refuse_other_shapes,
-)
+from brainweave._core.validation import ask_if_turned, check_2d, check_option
 
 _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
@@ -184,15 +179,8 @@ class Subject:
         if isinstance(samples, list | tuple):
             samples = np.asarray(samples)
         name = f"Subject {self.id!r}: samples"
-        check_numbers(samples, name)
-        if not hasattr(samples, "shape"):
-            raise TypeError(
-                f"{name} must be an array, or have a shape and read() or slicing by "
-                f"columns; got {type(samples).__name__}."
-            )
-        refuse_other_shapes(samples, name)
-        if samples.shape[1] == 0:
-            shape = tuple(samples.shape)
+        shape = check_2d(samples, name)
+        if shape[1] == 0:
             raise InputError(f"{name} have no voxels: their shape is {shape}.")
         self.samples = samples
         self.labels = self._check_annotation("labels", labels)
