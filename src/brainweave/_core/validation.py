@@ -213,11 +213,7 @@ def as_samples(X: Any) -> Any:
 
 
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
-    """Return X as a list with one entry per subject.
-
-    Entries of a dict know their ids, a stack is a list of its layers; data frames and
-    lists of rows become arrays.
-    """
+    """Return X (a list, dict, study or stack) as a list with one entry per subject."""
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]
     refuse_files(X, "X")
@@ -350,10 +346,7 @@ def refuse_ambiguous_number(position: int, ids: Sequence[str], *, owner: str) ->
 def find_subjects(
     subjects: Any, ids: Sequence[str] | None, n_subjects: int, *, owner: str
 ) -> list[int]:
-    """Return the positions of subjects that are given by id (str) or position (int).
-
-    `ids` are those of the fitted subjects in order, if they are known.
-    """
+    """Return the positions of subjects given by id (str) or position (int)."""
     positions = []
     for key in check_list_option("subjects", subjects, owner=owner):
         if isinstance(key, bool) or not isinstance(key, str | Integral):

@@ -276,10 +276,7 @@ class WarningCollector:
 
 
 def close(value: Any) -> bytes:
-    """Pickle what goes to another machine: mapped files by name, not their voxels.
-
-    A scheduler that passes it on opens no file, and holds no voxels.
-    """
+    """Pickle for another machine: mapped files by name; no scheduler opens them."""
     closed, base = BytesIO(), import_module("cloudpickle").Pickler  # comes with Dask
     table = {**base.dispatch_table, np.ndarray: _name_map, np.memmap: _name_map}
     type("Closer", (base,), {"dispatch_table": table})(closed).dump(value)

@@ -333,11 +333,7 @@ class Simulation:
         return runs
 
     def signals(self, subject: int, run: SimulatedRun) -> tuple[NDArray[Any], ...]:
-        """Draw the time courses of a run, the same at every call.
-
-        Shared responses, the subject's own activity in the same voxels, and structured
-        noise.
-        """
+        """Draw a run's shared, spontaneous and nuisance courses, always the same."""
         rng = self._stream(_NOISE, *self._noise_key(subject, run), 0)
         shared = self._shared_responses(run, rng)
         spontaneous = autoregressive_noise(run.n_volumes, shared.shape[1], 0.5, rng)

@@ -102,10 +102,7 @@ class View:
 
 
 def _zscore_groups(values: Floats, groups: Codes) -> Floats:
-    """Centre and scale each column within each group of rows, in float64.
-
-    A voxel that is constant in a group is zero there. float32 stays float32.
-    """
+    """Standardise columns in groups of rows, in float64; constant ones become 0."""
     is_single = values.dtype == np.float32
     out = np.empty(values.shape, np.float32 if is_single else np.float64)
     for group in np.unique(groups):
@@ -255,8 +252,7 @@ class Subject:
         if values.shape != (self.n_samples, self.n_voxels):
             raise StudyError(
                 f"Subject {self.id!r}: the file gave {values.shape} samples x voxels "
-                f"where its header announced {(self.n_samples, self.n_voxels)}. "
-                "It changed since the study was made: load the study again."
+                f"where its header had {(self.n_samples, self.n_voxels)}. Reload it."
             )
         return values
 
@@ -417,10 +413,7 @@ def is_missing(values: Floats) -> Mask:
 
 
 def _as_labels(array: Floats, owner: str) -> Floats | None:
-    """Return one label per sample: int64, str, or objects if some are ``None``.
-
-    Floats that are whole numbers become int. None if all are missing.
-    """
+    """Return int64, str, or objects where some are None; None if all are missing."""
     if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
         return array.astype(np.int64)
     cleaned = as_label_list(array, owner)

@@ -456,9 +456,8 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
         return _GiftiHeader(shapes[0][1], shapes[0][0], structure)
     if not shapes or len(set(shapes)) != 1 or len(shapes[0]) != 1:
         raise StudyError(
-            f"{image_name(image)!r} has data arrays of shapes "
-            f"{sorted(set(shapes))}; a functional GIfTI has one value per vertex in "
-            "each. Is it a mesh (.surf.gii)?"
+            f"{image_name(image)!r} has data arrays of shapes {sorted(set(shapes))}, "
+            "not one value per vertex in each. Is it a mesh (.surf.gii)?"
         )
     return _GiftiHeader(len(shapes), shapes[0][0], structure)
 

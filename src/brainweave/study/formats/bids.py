@@ -171,16 +171,19 @@ def load_bids(
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}
-    listed = [file for own in files.values() for file in own]
-    tables = (inherited_files(dataset.raw, f, "events", ".tsv") for f in listed)
-    if films is not None and label == "trial_type" and not any(tables):
+    tables = {
+        file.path: inherited_files(dataset.raw, file, "events", ".tsv")
+        for own in files.values()
+        for file in own
+    }
+    if films is not None and label == "trial_type" and not any(tables.values()):
         label = None
     if samples != "volumes" and (label is None or films is not None):
         raise InputError(f"samples={samples!r} needs label=..., and no films=...")
     if label is None:
         sampling = replace(sampling, keep_rest=True)
     else:
-        files, without = _with_events(dataset, files)
+        files, without = _with_events(dataset, files, tables)
     spaces, mask_used = _find_spaces(dataset, files, mask)
     planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
     confound_names: dict[str, None] = {}  # in order, each once
@@ -188,7 +191,7 @@ def load_bids(
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
-            table = inherited_files(dataset.raw, file, "events", ".tsv")[0]
+            table = tables[file.path][0]
             shown = read_events(
                 table, label=label, stimulus=stimulus, ignore=ignore, keep=keep
             )
@@ -262,13 +265,13 @@ def _warn_of_events(left_out: Mapping[str, int], ignore: Sequence[str]) -> None:
 
 
 def _with_events(
-    dataset: Dataset, found: Mapping[str, list[BidsRun]]
+    dataset: Dataset, found: Mapping[str, list[BidsRun]], tables: Mapping[Path, Any]
 ) -> tuple[dict[str, list[BidsRun]], dict[str, list[str]]]:
     """Return each subject's runs that have events, and the files of those without."""
     kept: dict[str, list[BidsRun]] = {}
     without: dict[str, list[str]] = {}
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
-        if inherited_files(dataset.raw, run, "events", ".tsv"):
+        if tables[run.path]:
             kept.setdefault(id, []).append(run)
         else:
             without.setdefault(id, []).append(run.path.name)
@@ -397,10 +400,7 @@ class BidsRun:
 
 
 def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Dataset:
-    """Find out what a folder is: raw BIDS, with or without derivatives, or those.
-
-    The raw dataset of derivatives is two folders up, if there is one.
-    """
+    """Find out what a folder is: raw BIDS, with or without derivatives, or those."""
     if isinstance(folder, Dataset):
         return folder
     root = Path(folder)

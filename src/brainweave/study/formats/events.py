@@ -134,11 +134,7 @@ def read_events(
     ignore: Sequence[str] = (),
     keep: Sequence[str] = (),
 ) -> Events:
-    """Read a BIDS ``events.tsv``, sorted by onset.
-
-    `label` and `stimulus` name the columns to use. Events that are no stimuli are
-    left out. A missing duration counts as zero.
-    """
+    """Read an ``events.tsv``, by the columns named, without what is no stimulus."""
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
         raise StudyError(f"{path} has a header but no events. Leave the run out.")
