@@ -40,6 +40,7 @@ from brainweave._core.validation import check_n_jobs
 
 Result = TypeVar("Result")
 CaughtWarning = tuple[type[Warning], str]
+Calls = Iterable[tuple[Any, ...]]  # the arguments of each
 
 WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any worker
 _LOOK = 1.0  # seconds between looks at a cluster that works
@@ -73,9 +74,8 @@ def map_subjects(
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
-    Inside ``joblib.parallel_config`` the configured backend (such as Dask) is used
-    instead, unless `threads_only`: work that reads no voxels costs more to send than
-    to do.
+    A backend of ``joblib.parallel_config`` (such as Dask) is used instead, unless
+    `threads_only`: work that reads no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
     workers = n_workers(len(items), n_jobs)
@@ -122,15 +122,13 @@ def subject_threads(
 
 
 def on_workers(
-    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+    function: Callable[..., Result], calls: Calls, n_jobs: Any
 ) -> Generator[Result]:
     """Call a function by the configured joblib backend; yield results in order."""
     yield from map(_result_of, _answers(function, calls, n_jobs))
 
 
-def _answers(
-    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
-) -> Generator[Any]:
+def _answers(function: Callable[..., Any], calls: Calls, n_jobs: Any) -> Generator[Any]:
     """Yield the result and the error of each call."""
     backend = get_active_backend(prefer="threads")[0]
     if getattr(backend, "client", None) is not None:
@@ -165,9 +163,7 @@ def _result_of(answer: Any) -> Any:
     return result
 
 
-def _on_dask(
-    client: Any, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]
-) -> Generator[Any]:
+def _on_dask(client: Any, function: Callable[..., Any], calls: Calls) -> Generator[Any]:
     """Submit whole calls to Dask; one whose worker dies is done again by another.
 
     joblib scatters large arguments over the workers instead, which are lost with them.

@@ -138,10 +138,9 @@ class SimulatedRun:
 
 
 def plan_runs(design: Design, rng: Rng) -> list[SimulatedRun]:
-    """Draw the order and the gaps of all runs of one subject.
+    """Draw the order and the gaps of all runs; each presentation has its own stimulus.
 
-    Every presentation has a stimulus of its own, named ``<category>_<number>.png``,
-    which all subjects see. Presentations begin with a volume, unless they are brief.
+    Presentations begin with a volume, unless they are brief.
     """
     tr, n_categories = design.tr, len(design.categories)
     left = design.n_samples  # volumes still to be shown, if their number is given
@@ -684,9 +683,7 @@ def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _count_voxels(
-    n_voxels: int | Sequence[int], n_subjects: int, seed: int
-) -> list[int]:
+def _count_voxels(n_voxels: Any, n_subjects: int, seed: int) -> list[int]:
     if isinstance(n_voxels, Integral):
         counts = [int(n_voxels)] * n_subjects
     elif isinstance(n_voxels, tuple) and len(n_voxels) == 2:
@@ -695,7 +692,7 @@ def _count_voxels(
         drawn = rng.integers(least, max(least, most), size=n_subjects, endpoint=True)
         counts = drawn.tolist() if least <= most else []
     else:
-        counts = [int(n) for n in n_voxels]  # type: ignore[union-attr]
+        counts = [int(n) for n in n_voxels]
     if len(counts) != n_subjects or min(counts) < 1:
         raise InputError(
             f"n_voxels={n_voxels} must be a number above 0, a tuple (least, most), or "

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
 # Options that choose by an entity of another name, and what an entity is by default.
 _OPTIONS = {"subjects": "sub", "sessions": "ses", "runs": "run"}
 _DEFAULTS = {"run": "1", "space": "native"}
+Found: TypeAlias = "dict[str, list[BidsRun]]"  # by subject
 _OTHER_GRID = "Read one session or space at a time, or give a mask."
 
 
@@ -265,10 +266,10 @@ def _warn_of_events(left_out: Mapping[str, int], ignore: Sequence[str]) -> None:
 
 
 def _with_events(
-    dataset: Dataset, found: Mapping[str, list[BidsRun]], tables: Mapping[Path, Any]
-) -> tuple[dict[str, list[BidsRun]], dict[str, list[str]]]:
+    dataset: Dataset, found: Found, tables: Mapping[Path, Any]
+) -> tuple[Found, dict[str, list[str]]]:
     """Return each subject's runs that have events, and the files of those without."""
-    kept: dict[str, list[BidsRun]] = {}
+    kept: Found = {}
     without: dict[str, list[str]] = {}
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
         if tables[run.path]:
@@ -286,9 +287,7 @@ def _with_events(
     return kept, without
 
 
-def _find_spaces(
-    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any
-) -> tuple[dict[str, Any], Any]:
+def _find_spaces(dataset: Dataset, runs: Found, mask: Any) -> tuple[Any, Any]:
     """Return the voxels of each subject, and the mask for the record."""
     kinds = {run.kind for listed in runs.values() for run in listed}
     if len(kinds) > 1:
@@ -437,7 +436,7 @@ def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
                 yield path, ending
 
 
-def find_runs(dataset: Dataset, **wanted: Any) -> dict[str, list[BidsRun]]:
+def find_runs(dataset: Dataset, **wanted: Any) -> Found:
     """List the runs of each subject in order; `wanted` is chosen as in `load_bids`."""
     found = dataset.runs
     where = f"{str(dataset.images)!r}"
@@ -453,7 +452,7 @@ def find_runs(dataset: Dataset, **wanted: Any) -> dict[str, list[BidsRun]]:
     if any(run.value("desc") == "preproc" for run in found):  # not fMRIPrep's others
         found = _pick(found, "desc", ["preproc"], where)
     found = _pick(found, "runs", wanted.get("runs"), where)
-    by_subject: dict[str, list[BidsRun]] = {}
+    by_subject: Found = {}
     for run in sorted(found, key=_order):
         by_subject.setdefault(run.entities["sub"], []).append(run)
     for id, listed in by_subject.items():

@@ -178,9 +178,8 @@ def match_volumes(
     """Return the event that each volume shows, -1 for none, and all that it lies under.
 
     Volume v lies under event e, in (n_events, n_volumes), when ``v * tr - hrf_delay``
-    lies in ``[onset, onset + max(duration, tr))``: an event shorter than a volume has
-    one too. Of several, a volume shows the one that covers most of it (of equals the
-    last), so that a button press takes nothing from the block it falls into.
+    lies in ``[onset, onset + max(duration, tr))``. Of several, a volume shows the one
+    that covers most of it: a button press takes nothing from the block it falls into.
     """
     begin = np.arange(n_volumes) * tr - hrf_delay
     onset, stop = events.onset[:, None], (events.onset + events.duration)[:, None]
@@ -401,10 +400,7 @@ def plan_samples(
 def _count_nuisance(
     volume_event: Codes, labels: NDArray[Any], usable: Mask, nuisance: Matrix
 ) -> dict[str, Any]:
-    """Count confounds and drifts, and the share of the categories that they explain.
-
-    ``levels`` are those of events that confounds are fitted with; 0: without.
-    """
+    """Count confounds and drifts, and the share of the categories that they explain."""
     # the first column is a constant
     removed, volume_event = nuisance[usable, 1:], volume_event[usable]
     removed = removed - removed.mean(axis=0)
@@ -414,6 +410,7 @@ def _count_nuisance(
     n_columns, n_levels = removed.shape[1], len(np.unique(volume_event))
     return {
         "nuisance": n_columns,
+        # of events that confounds are fitted with; 0: without
         "levels": n_levels if n_columns + n_levels <= ROOM * len(volume_event) else 0,
         "lost": round(float((explained**2).sum() / max((courses**2).sum(), 1e-12)), 3),
     }
