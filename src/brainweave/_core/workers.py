@@ -40,7 +40,6 @@ from brainweave._core.validation import check_n_jobs
 
 Result = TypeVar("Result")
 CaughtWarning = tuple[type[Warning], str]
-Calls = Iterable[tuple[Any, ...]]  # the arguments of each
 
 WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any worker
 _LOOK = 1.0  # seconds between looks at a cluster that works
@@ -122,13 +121,15 @@ def subject_threads(
 
 
 def on_workers(
-    function: Callable[..., Result], calls: Calls, n_jobs: Any
+    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
 ) -> Generator[Result]:
     """Call a function by the configured joblib backend; yield results in order."""
     yield from map(_result_of, _answers(function, calls, n_jobs))
 
 
-def _answers(function: Callable[..., Any], calls: Calls, n_jobs: Any) -> Generator[Any]:
+def _answers(
+    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+) -> Generator[Any]:
     """Yield the result and the error of each call."""
     backend = get_active_backend(prefer="threads")[0]
     if getattr(backend, "client", None) is not None:
@@ -163,7 +164,9 @@ def _result_of(answer: Any) -> Any:
     return result
 
 
-def _on_dask(client: Any, function: Callable[..., Any], calls: Calls) -> Generator[Any]:
+def _on_dask(
+    client: Any, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]
+) -> Generator[Any]:
     """Submit whole calls to Dask; one whose worker dies is done again by another.
 
     joblib scatters large arguments over the workers instead, which are lost with them.

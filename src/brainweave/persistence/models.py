@@ -184,8 +184,9 @@ def _read_aligner(node: Node) -> BaseAligner:
     cls = _find_aligner(name)
     if cls is None:
         raise ModelFileError(
-            f"{str(node.file.path)!r}: brainweave does not know {str(name)[:60]!r}. "
-            "Update brainweave, or import the module that registers it."
+            f"{str(node.file.path)!r} holds an aligner {str(name)[:60]!r}, which this "
+            "brainweave does not know. Update brainweave, or import the module that "
+            "registers it."
         )
     if set(node.value["params"]) - set(cls._get_param_names()):
         node.refuse(f"has parameters that {name} does not take")
