@@ -37,6 +37,11 @@ def people(spaces, rng, n=20):
     return Study(subjects)
 
 
+def test_names_of_structures_tell_their_side():
+    names = ("CIFTI_STRUCTURE_CORTEX_LEFT", "right", "surface", "L")
+    assert [meshes.side_of(name) for name in names] == ["L", "R", "surface", "L"]
+
+
 def test_distances_on_a_sphere_are_those_of_great_circles():
     mesh = named_mesh("fsaverage5", "L", "sphere")
     sources = np.arange(0, 10242, 700)

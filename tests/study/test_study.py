@@ -359,7 +359,7 @@ def test_masked_labels_are_missing_and_lists_are_samples():
     subject = Subject("a", [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], labels=labels)
     assert subject.labels.tolist() == ["a", None, "c"]
     assert subject.n_voxels == 2
-    with pytest.raises(TypeError, match="must be an array, or have a shape and read"):
+    with pytest.raises(TypeError, match="samples must be a 2-D array"):
         Subject("a", object())
 
 

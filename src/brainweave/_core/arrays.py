@@ -92,10 +92,7 @@ def backing_map(X: Any) -> Any:
 
 
 def as_sendable(X: Any) -> Any:
-    """Return X; a copy of a memory map that can be written to.
-
-    A map goes to other processes as the name of its file, which may lack changes.
-    """
+    """Return X; a copy of a map whose file may lack what this process changed."""
     mapped = backing_map(X)
     return X if mapped is None or mapped.mode == "r" else np.array(X)
 

@@ -45,9 +45,8 @@ def atomic_folder(
 ) -> Iterator[Path]:
     """Yield a temporary folder, which is renamed to `path` if no error is raised.
 
-    `replaces` lists the files in `path` that an earlier call wrote, which may be
-    removed; it is asked at the end, since others may have written meanwhile. What
-    others put there stays; a new file with the name of one of theirs is an error.
+    `replaces` lists the files in `path` that an earlier call wrote, and is asked at the
+    end. What others put there stays; a new file with such a name is an error.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -76,10 +76,7 @@ def as_label_list(values: Any, name: str) -> list[Any]:
 
 
 def sort_labels(labels: Iterable[Any]) -> list[Any]:
-    """Return the distinct labels in order, without the missing ones.
-
-    Numbers come first, by value, then texts, then anything else, by type.
-    """
+    """Return the distinct labels: numbers, then texts, then others by type."""
     present = {_to_python(v) for v in set(labels) if not is_missing(v)}
     numbers = [v for v in present if isinstance(v, int | float)]
     texts = [v for v in present if isinstance(v, str)]

@@ -130,16 +130,6 @@ def refuse_files(X: Any, name: str) -> None:
     )
 
 
-def refuse_other_shapes(X: Any, name: str) -> None:
-    """Refuse what is not samples x voxels."""
-    if len(X.shape) != 2:
-        raise InputError(
-            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
-            "voxel is X.reshape(-1, 1); labels are y, the second argument; images are "
-            "masked by load_nifti."
-        )
-
-
 def ask_if_turned(n_samples: int, n_voxels: int, wanted: int) -> str:
     """Return a question for a message if there are as many voxels as samples wanted."""
     if n_voxels != wanted:
@@ -157,7 +147,12 @@ def check_2d(X: Any, name: str) -> tuple[int, int]:
         raise TypeError(
             f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
         )
-    refuse_other_shapes(X, name)
+    if len(X.shape) != 2:
+        raise InputError(
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}. One "
+            "voxel is X.reshape(-1, 1); labels are y, the second argument; images are "
+            "masked by load_nifti."
+        )
     return int(X.shape[0]), int(X.shape[1])
 
 
@@ -218,11 +213,7 @@ def as_samples(X: Any) -> Any:
 
 
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
-    """Return X as a list with one entry per subject.
-
-    Entries of a dict know their ids, a stack is a list of its layers; data frames and
-    lists of rows become arrays.
-    """
+    """Return X (a list, dict, study or stack) as a list with one entry per subject."""
     if isinstance(X, Mapping):
         X = [NamedSamples(str(id), x) for id, x in X.items()]
     refuse_files(X, "X")
@@ -355,10 +346,7 @@ def refuse_ambiguous_number(position: int, ids: Sequence[str], *, owner: str) ->
 def find_subjects(
     subjects: Any, ids: Sequence[str] | None, n_subjects: int, *, owner: str
 ) -> list[int]:
-    """Return the positions of subjects that are given by id (str) or position (int).
-
-    `ids` are those of the fitted subjects in order, if they are known.
-    """
+    """Return the positions of subjects given by id (str) or position (int)."""
     positions = []
     for key in check_list_option("subjects", subjects, owner=owner):
         if isinstance(key, bool) or not isinstance(key, str | Integral):

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from pickle import HIGHEST_PROTOCOL, loads
 from threading import local
@@ -73,9 +74,8 @@ def map_subjects(
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
-    Inside ``joblib.parallel_config`` the configured backend (such as Dask) is used
-    instead, unless `threads_only`: work that reads no voxels costs more to send than
-    to do.
+    A backend of ``joblib.parallel_config`` (such as Dask) is used instead, unless
+    `threads_only`: work that reads no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
     workers = n_workers(len(items), n_jobs)
@@ -301,10 +301,7 @@ class WarningCollector:
 
 
 def close(value: Any) -> bytes:
-    """Pickle what goes to another machine: mapped files by name, not their voxels.
-
-    A scheduler that passes it on opens no file, and holds no voxels.
-    """
+    """Pickle for another machine: mapped files by name; no scheduler opens them."""
     closed, base = BytesIO(), import_module("cloudpickle").Pickler  # comes with Dask
     table = {**base.dispatch_table, np.ndarray: _name_map, np.memmap: _name_map}
     type("Closer", (base,), {"dispatch_table": table})(closed).dump(value)
@@ -403,8 +400,7 @@ def shown_progress(
     """
     if progress is None or progress is False:
         yield lambda text=what: None
-        return
-    if progress is True:
+    elif progress is True:
         from rich.console import Console
         from rich.progress import Progress as Bar
 
@@ -413,17 +409,11 @@ def shown_progress(
         with Bar(console=console, transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda text=what: bar.update(task, advance=1, description=text)
-        return
-    if not callable(progress):
+    elif callable(progress):
+        steps = count(1)
+        yield lambda text=what: progress(next(steps), total, text)
+    else:
         raise TypeError(
             f"progress must be True, False or a function of (done, total, what); got "
             f"{progress!r}."
         )
-    done = 0
-
-    def tick(text: str = what) -> None:
-        nonlocal done
-        done += 1
-        progress(done, total, text)
-
-    yield tick

@@ -43,9 +43,8 @@ def _named_atlas(name: str) -> Any:
     kind, _, number = name.lower().partition("-")
     if kind == "glasser":
         raise StudyError(
-            f"Neither nilearn nor templateflow has the atlas {name!r}. Download "
-            "HCP-MMP1.0 from balsa.wustl.edu, or as annotations of fsaverage from "
-            "figshare.com, and pass the file."
+            f"Neither nilearn nor templateflow has the atlas {name!r}. Pass its file, "
+            "from balsa.wustl.edu, or for fsaverage from figshare.com."
         )
     if kind != "schaefer" or not number.isdigit():
         raise StudyError(
@@ -74,10 +73,7 @@ def with_names(codes: Labels, names: Mapping[int, str]) -> Labels:
 
 
 def labels_on_surface(atlas: Any, sizes: Mapping[str, int]) -> dict[str, Labels]:
-    """Return the label of every vertex of each structure, inside and outside masks.
-
-    `sizes` are the vertices of each structure of the data.
-    """
+    """Return the label of every vertex of each structure, which have these sizes."""
     opened, names = open_atlas(atlas)
     axes = _axes(opened)
     if axes is not None:

@@ -144,10 +144,7 @@ def connectivity_samples(
 
 
 def _fisher_z(samples: Any, maker: Any) -> Matrix:
-    """Return Fisher's z, targets x voxels.
-
-    The maker averages voxels into targets, or is the time courses of these.
-    """
+    """Return Fisher's z, targets x voxels; makers average voxels, or are courses."""
     x = np.asarray(samples, np.float64)
     x = x - x.mean(axis=0)
     size = np.sqrt((x * x).mean(axis=0))

@@ -32,13 +32,7 @@ class Mesh(NamedTuple):
 
 
 def side_of(structure: str) -> str:
-    """Return "L" or "R", or the structure itself where it names no side.
-
-    Examples
-    --------
-    >>> side_of("CIFTI_STRUCTURE_CORTEX_LEFT"), side_of("right"), side_of("surface")
-    ('L', 'R', 'surface')
-    """
+    """Return "L" or "R", or the structure itself where it names no side."""
     word = structure.upper()
     sides = [s for s in ("LEFT", "RIGHT") if word.endswith(s)] or [word]
     return sides[0][0] if sides[0] in ("LEFT", "RIGHT", "L", "R") else structure

@@ -43,10 +43,7 @@ _SCALES = {
 def make_record(
     settings: Record, subjects: Iterable[Any], runs: Record, **more: Any
 ) -> dict[str, Any]:
-    """Return what was done to these subjects, in values that JSON can hold.
-
-    `runs` has, by subject id and name of the run, what :func:`run_record` returns.
-    """
+    """Return what was done to these subjects, as JSON; `runs` are run_records."""
     samples = {}
     for s in subjects:
         labels = [None] * s.n_samples if s.labels is None else s.labels
@@ -130,10 +127,7 @@ def cautions(record: Record | None) -> list[str]:
 
 
 def describe_record(record: Record | None) -> list[tuple[str, str]]:
-    """Return what was done, as pairs of a name and a short text.
-
-    What is not in the record is not known, and is left out.
-    """
+    """Return what was done, as far as it is known, as pairs of a name and a text."""
     record = record or {}
     settings, runs = record.get("settings") or {}, _runs_of(record)
     samples = settings.get("samples")

@@ -160,9 +160,7 @@ def drop_samples(
     return Samples(rest, new_y, kept, _summarise(labels or unknown, kept))
 
 
-def _read(
-    X: Any, y: Any, *, owner: str, minimum: int
-) -> tuple[list[Any], list[NDArray[Any]] | None]:
+def _read(X: Any, y: Any, *, owner: str, minimum: int) -> tuple[list[Any], Any]:
     """Return arrays, and labels if there are any: of lists, or of subjects."""
     subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]

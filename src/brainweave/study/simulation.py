@@ -138,10 +138,9 @@ class SimulatedRun:
 
 
 def plan_runs(design: Design, rng: Rng) -> list[SimulatedRun]:
-    """Draw the order and the gaps of all runs of one subject.
+    """Draw the order and the gaps of all runs; each presentation has its own stimulus.
 
-    Every presentation has a stimulus of its own, named ``<category>_<number>.png``,
-    which all subjects see. Presentations begin with a volume, unless they are brief.
+    Presentations begin with a volume, unless they are brief.
     """
     tr, n_categories = design.tr, len(design.categories)
     left = design.n_samples  # volumes still to be shown, if their number is given
@@ -333,11 +332,7 @@ class Simulation:
         return runs
 
     def signals(self, subject: int, run: SimulatedRun) -> tuple[NDArray[Any], ...]:
-        """Draw the time courses of a run, the same at every call.
-
-        Shared responses, the subject's own activity in the same voxels, and structured
-        noise.
-        """
+        """Draw a run's shared, spontaneous and nuisance courses, always the same."""
         rng = self._stream(_NOISE, *self._noise_key(subject, run), 0)
         shared = self._shared_responses(run, rng)
         spontaneous = autoregressive_noise(run.n_volumes, shared.shape[1], 0.5, rng)
@@ -663,15 +658,13 @@ def _simulate_subject(
     responses = [run.plan.apply(simulation.signals(i, run)[0]) for run in runs]
     truth.shared.append(np.concatenate(responses))
     truth.maps.append(brain.maps)
-    return Subject(
-        simulation.ids[i],
-        samples,
-        labels=np.concatenate([plan.labels for plan in plans]),
-        runs=np.repeat([run.number for run in runs], [len(plan) for plan in plans]),
-        onsets=np.concatenate([plan.onsets for plan in plans]),
-        stimuli=np.concatenate([plan.stimuli for plan in plans]),
-        space=VolumeSpace.from_mask(brain.mask, brain.affine),
-    )
+    known = {
+        name: np.concatenate([getattr(plan, name) for plan in plans])
+        for name in ("labels", "onsets", "stimuli")
+    }
+    known["runs"] = np.repeat([run.number for run in runs], [len(p) for p in plans])
+    space = VolumeSpace.from_mask(brain.mask, brain.affine)
+    return Subject(simulation.ids[i], samples, space=space, **known)
 
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
@@ -690,9 +683,7 @@ def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _count_voxels(
-    n_voxels: int | Sequence[int], n_subjects: int, seed: int
-) -> list[int]:
+def _count_voxels(n_voxels: Any, n_subjects: int, seed: int) -> list[int]:
     if isinstance(n_voxels, Integral):
         counts = [int(n_voxels)] * n_subjects
     elif isinstance(n_voxels, tuple) and len(n_voxels) == 2:
@@ -701,7 +692,7 @@ def _count_voxels(
         drawn = rng.integers(least, max(least, most), size=n_subjects, endpoint=True)
         counts = drawn.tolist() if least <= most else []
     else:
-        counts = [int(n) for n in n_voxels]  # type: ignore[union-attr]
+        counts = [int(n) for n in n_voxels]
     if len(counts) != n_subjects or min(counts) < 1:
         raise InputError(
             f"n_voxels={n_voxels} must be a number above 0, a tuple (least, most), or "

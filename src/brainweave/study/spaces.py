@@ -86,10 +86,7 @@ def load_image(image: ImageLike, kind: type | None = None) -> Any:
 
 
 def whole_image(image: Any) -> Any:
-    """Return an opened image, a compressed one after its checksum was compared.
-
-    It stands at the end of the file, behind the data, where nibabel does not read it.
-    """
+    """Return an image; a compressed one is read to the checksum behind its data."""
     from nibabel import is_proxy
     from nibabel.openers import ImageOpener
 
@@ -121,8 +118,7 @@ def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
         if len(text) == _LARGEST_TABLE or n_columns >= _MOST_COLUMNS:
             raise StudyError(
                 f"{str(path)!r} has more than {_MOST_COLUMNS} columns or "
-                f"{_LARGEST_TABLE >> 20} MB of text, too much for a table of events, "
-                "confounds or labels. Check that it is one."
+                f"{_LARGEST_TABLE >> 20} MB of text, too much for a table of events."
             )
         try:
             return pd.read_csv(BytesIO(text), sep=separator, **options)
@@ -156,10 +152,7 @@ class RunHeader:
 
 
 def finite_voxels(values: Floats, name: str) -> Mask:
-    """Return which voxels are always finite; refuse values that no image has.
-
-    Two passes, and nothing of the data's size.
-    """
+    """Return which voxels are always finite; refuse values that no image has."""
     if not values.size:
         return np.ones(values.shape[1], bool)
     # a NaN is both the least and the most
@@ -336,10 +329,7 @@ class VolumeSpace(ImageSpace):
         return image
 
     def distance(self, shape: Sequence[int], affine: Floats) -> float:
-        """Return how far, at most, voxels of another grid lie from those of this one.
-
-        In mm; infinitely far where the grids have other numbers of voxels.
-        """
+        """Return how far, in mm, voxels of another grid lie from these, at most."""
         if tuple(shape) != self.mask.shape:
             return np.inf
         ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
@@ -367,11 +357,7 @@ class VolumeSpace(ImageSpace):
         return nib.Nifti1Image(volume[..., 0] if single else volume, self.affine)
 
     def place_labels(self) -> tuple[str, list[str | None], str]:
-        """Return the supervoxel of each voxel: cubes of about 8 mm.
-
-        Subjects on one grid, such as that of a template, have the same, whatever
-        their masks.
-        """
+        """Return the supervoxel of each voxel, the same for all on one grid."""
         frame, names, what = supervoxels(
             np.argwhere(self.mask), self.mask.shape, self.affine
         )
@@ -421,10 +407,7 @@ def load_space(kind: str, paths: Sequence[Path]) -> Any:
 
 
 def common_voxels(study: Study) -> Study:
-    """Keep the voxels inside every subject's mask; the masks must be on one grid.
-
-    Comparisons without functional alignment need this; GDM does not.
-    """
+    """Keep the voxels inside every subject's mask; the masks must be on one grid."""
     spaces: list[Any] = [subject.space for subject in study]
     common = common_space(zip(study.ids, spaces, strict=True))
     subjects = [

@@ -25,12 +25,7 @@ from brainweave._core.arrays import (
 )
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.labels import as_label_list, object_array, sort_labels
-from brainweave._core.validation import (
-    ask_if_turned,
-    check_numbers,
-    check_option,
-    refuse_other_shapes,
-)
+from brainweave._core.validation import ask_if_turned, check_2d, check_option
 
 _LARGEST = int(np.iinfo(np.int64).max)
 # one entry per sample, or None
@@ -107,10 +102,7 @@ class View:
 
 
 def _zscore_groups(values: Floats, groups: Codes) -> Floats:
-    """Centre and scale each column within each group of rows, in float64.
-
-    A voxel that is constant in a group is zero there. float32 stays float32.
-    """
+    """Standardise columns in groups of rows, in float64; constant ones become 0."""
     is_single = values.dtype == np.float32
     out = np.empty(values.shape, np.float32 if is_single else np.float64)
     for group in np.unique(groups):
@@ -184,15 +176,8 @@ class Subject:
         if isinstance(samples, list | tuple):
             samples = np.asarray(samples)
         name = f"Subject {self.id!r}: samples"
-        check_numbers(samples, name)
-        if not hasattr(samples, "shape"):
-            raise TypeError(
-                f"{name} must be an array, or have a shape and read() or slicing by "
-                f"columns; got {type(samples).__name__}."
-            )
-        refuse_other_shapes(samples, name)
-        if samples.shape[1] == 0:
-            shape = tuple(samples.shape)
+        shape = check_2d(samples, name)
+        if shape[1] == 0:
             raise InputError(f"{name} have no voxels: their shape is {shape}.")
         self.samples = samples
         self.labels = self._check_annotation("labels", labels)
@@ -267,8 +252,7 @@ class Subject:
         if values.shape != (self.n_samples, self.n_voxels):
             raise StudyError(
                 f"Subject {self.id!r}: the file gave {values.shape} samples x voxels "
-                f"where its header announced {(self.n_samples, self.n_voxels)}. "
-                "It changed since the study was made: load the study again."
+                f"where its header had {(self.n_samples, self.n_voxels)}. Reload it."
             )
         return values
 
@@ -429,10 +413,7 @@ def is_missing(values: Floats) -> Mask:
 
 
 def _as_labels(array: Floats, owner: str) -> Floats | None:
-    """Return one label per sample: int64, str, or objects if some are ``None``.
-
-    Floats that are whole numbers become int. None if all are missing.
-    """
+    """Return int64, str, or objects where some are None; None if all are missing."""
     if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
         return array.astype(np.int64)
     cleaned = as_label_list(array, owner)

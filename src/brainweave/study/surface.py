@@ -52,11 +52,9 @@ class _Grayordinates(ImageSpace):
     _structures: Any  # a method that returns Structures
 
     def place_labels(self) -> tuple[str, list[str | None], str] | None:
-        """Return the place of each grayordinate, as far as its mesh or grid is known.
+        """Return the place of each grayordinate: patches of fsaverage3, cubes of 8 mm.
 
-        Vertices of fsaverage3 to 5 have patches: the neighbourhoods of the vertices of
-        fsaverage3. Voxels have supervoxels of 8 mm. Vertices of other meshes (fsLR)
-        have none: no sphere of theirs comes with nilearn.
+        Vertices of other meshes (fsLR) have none: nilearn has no sphere of theirs.
         """
         names = np.full(self.n_voxels, None, dtype=object)
         known = {}
@@ -377,11 +375,7 @@ def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:
 
 
 def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
-    """Return the files of one subject as runs: hemi-L and hemi-R of a run go together.
-
-    What is left of their names must be the same. Files of one and the same hemisphere,
-    by their names or by the structure that they name inside, are runs of it.
-    """
+    """Return a subject's files as runs: hemi-L and hemi-R of one name go together."""
     whole = any(isinstance(i, Mapping) or hasattr(i, "mesh") for i in images)
     if len(images) < 2 or whole:
         return list(images)
@@ -456,9 +450,8 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
         return _GiftiHeader(shapes[0][1], shapes[0][0], structure)
     if not shapes or len(set(shapes)) != 1 or len(shapes[0]) != 1:
         raise StudyError(
-            f"{image_name(image)!r} has data arrays of shapes "
-            f"{sorted(set(shapes))}; a functional GIfTI has one value per vertex in "
-            "each. Is it a mesh (.surf.gii)?"
+            f"{image_name(image)!r} has data arrays of shapes {sorted(set(shapes))}, "
+            "not one value per vertex in each. Is it a mesh (.surf.gii)?"
         )
     return _GiftiHeader(len(shapes), shapes[0][0], structure)
 

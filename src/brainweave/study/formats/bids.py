@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
 # Options that choose by an entity of another name, and what an entity is by default.
 _OPTIONS = {"subjects": "sub", "sessions": "ses", "runs": "run"}
 _DEFAULTS = {"run": "1", "space": "native"}
+Found: TypeAlias = "dict[str, list[BidsRun]]"  # by subject
 _OTHER_GRID = "Read one session or space at a time, or give a mask."
 
 
@@ -166,28 +167,24 @@ def load_bids(
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     dataset = open_dataset(folder, derivatives)
-    files = find_runs(
-        dataset,
-        task=task,
-        space=space,
-        subjects=subjects,
-        sessions=sessions,
-        runs=runs,
-        entities=entities,
-    )
+    wanted = {"task": task, "space": space, "runs": runs, "entities": entities}
+    files = find_runs(dataset, subjects=subjects, sessions=sessions, **wanted)
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     without: dict[str, list[str]] = {}
-    listed = [file for own in files.values() for file in own]
-    tables = (inherited_files(dataset.raw, f, "events", ".tsv") for f in listed)
-    if films is not None and label == "trial_type" and not any(tables):
+    tables = {
+        file.path: inherited_files(dataset.raw, file, "events", ".tsv")
+        for own in files.values()
+        for file in own
+    }
+    if films is not None and label == "trial_type" and not any(tables.values()):
         label = None
     if samples != "volumes" and (label is None or films is not None):
         raise InputError(f"samples={samples!r} needs label=..., and no films=...")
     if label is None:
         sampling = replace(sampling, keep_rest=True)
     else:
-        files, without = _with_events(dataset, files)
+        files, without = _with_events(dataset, files, tables)
     spaces, mask_used = _find_spaces(dataset, files, mask)
     planned: dict[str, dict[Any, Run]] = {id: {} for id in files}
     confound_names: dict[str, None] = {}  # in order, each once
@@ -195,7 +192,7 @@ def load_bids(
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
-            table = inherited_files(dataset.raw, file, "events", ".tsv")[0]
+            table = tables[file.path][0]
             shown = read_events(
                 table, label=label, stimulus=stimulus, ignore=ignore, keep=keep
             )
@@ -269,13 +266,13 @@ def _warn_of_events(left_out: Mapping[str, int], ignore: Sequence[str]) -> None:
 
 
 def _with_events(
-    dataset: Dataset, found: Mapping[str, list[BidsRun]]
-) -> tuple[dict[str, list[BidsRun]], dict[str, list[str]]]:
+    dataset: Dataset, found: Found, tables: Mapping[Path, Any]
+) -> tuple[Found, dict[str, list[str]]]:
     """Return each subject's runs that have events, and the files of those without."""
-    kept: dict[str, list[BidsRun]] = {}
+    kept: Found = {}
     without: dict[str, list[str]] = {}
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
-        if inherited_files(dataset.raw, run, "events", ".tsv"):
+        if tables[run.path]:
             kept.setdefault(id, []).append(run)
         else:
             without.setdefault(id, []).append(run.path.name)
@@ -290,9 +287,7 @@ def _with_events(
     return kept, without
 
 
-def _find_spaces(
-    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any
-) -> tuple[dict[str, Any], Any]:
+def _find_spaces(dataset: Dataset, runs: Found, mask: Any) -> tuple[Any, Any]:
     """Return the voxels of each subject, and the mask for the record."""
     kinds = {run.kind for listed in runs.values() for run in listed}
     if len(kinds) > 1:
@@ -404,10 +399,7 @@ class BidsRun:
 
 
 def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Dataset:
-    """Find out what a folder is: raw BIDS, with or without derivatives, or those.
-
-    The raw dataset of derivatives is two folders up, if there is one.
-    """
+    """Find out what a folder is: raw BIDS, with or without derivatives, or those."""
     if isinstance(folder, Dataset):
         return folder
     root = Path(folder)
@@ -444,7 +436,7 @@ def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
                 yield path, ending
 
 
-def find_runs(dataset: Dataset, **wanted: Any) -> dict[str, list[BidsRun]]:
+def find_runs(dataset: Dataset, **wanted: Any) -> Found:
     """List the runs of each subject in order; `wanted` is chosen as in `load_bids`."""
     found = dataset.runs
     where = f"{str(dataset.images)!r}"
@@ -460,7 +452,7 @@ def find_runs(dataset: Dataset, **wanted: Any) -> dict[str, list[BidsRun]]:
     if any(run.value("desc") == "preproc" for run in found):  # not fMRIPrep's others
         found = _pick(found, "desc", ["preproc"], where)
     found = _pick(found, "runs", wanted.get("runs"), where)
-    by_subject: dict[str, list[BidsRun]] = {}
+    by_subject: Found = {}
     for run in sorted(found, key=_order):
         by_subject.setdefault(run.entities["sub"], []).append(run)
     for id, listed in by_subject.items():

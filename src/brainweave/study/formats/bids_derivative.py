@@ -220,10 +220,7 @@ def _json(content: dict[str, Any]) -> str:
 
 
 def entities_of(dataset: Dataset, id: str, options: Mapping[str, Any]) -> str:
-    """Return the task and the space of a subject's files, chosen or the only one.
-
-    Where there are several to choose from, reading the subject is an error.
-    """
+    """Return the task and the space of a subject's files, chosen or the only one."""
     known = {key: str(options.get(key) or "") for key in ("task", "space")}
     with suppress(StudyError, InputError):
         run = _runs_of(dataset, id, options)[0]
@@ -263,10 +260,7 @@ def source_files(dataset: Dataset, id: str, options: Mapping[str, Any]) -> list[
 
 
 def study_without_voxels(bases: list[Any], records: list[Any]) -> Study:
-    """Return a study with what is known of the samples of bases, and zeros as voxels.
-
-    It has one record of what was done to all subjects, if all of them have one.
-    """
+    """Return a study of what is known of bases, with zeros as voxels and one record."""
     subjects = []
     for basis in bases:
         zeros = np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels))

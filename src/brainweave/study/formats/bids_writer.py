@@ -70,10 +70,10 @@ class _Writer:
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
                 if events:
-                    names = {"onset": "onset", "duration": "duration"}
-                    names |= {"trial_type": "label", "stim_file": "stimulus"}
-                    columns = {k: getattr(run.events, v) for k, v in names.items()}
-                    self._save_table(f"{stem}_events.tsv", columns)
+                    shown = run.events
+                    table = {"onset": shown.onset, "duration": shown.duration}
+                    more = {"trial_type": shown.label, "stim_file": shown.stimulus}
+                    self._save_table(f"{stem}_events.tsv", table | more)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
                     # the faint noise that a scanner records around the brain
@@ -134,10 +134,7 @@ _HEAD_RADIUS = 50.0  # mm, as in framewise displacement
 def confounds_of_run(
     nuisance: Single, data: Single, *, tr: float, lost: Codes
 ) -> pd.DataFrame:
-    """Make a ``desc-confounds_timeseries.tsv``.
-
-    Volumes in `lost` get a large framewise displacement.
-    """
+    """Make a table of confounds; `lost` volumes have a large displacement."""
     sources = np.zeros((len(data), 8))
     sources[:, : nuisance.shape[1]] = nuisance[:, :8]
     # translations of some 0.02 mm, and rotations that move the head's edge as far

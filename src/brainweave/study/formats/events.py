@@ -94,10 +94,9 @@ class Events:
     def from_rows(cls, rows: Iterable[Sequence[Any]]) -> Events:
         """Sort rows of onset, duration, label and, if there is one, stimulus."""
         table = [(*row, "")[:4] for row in sorted(rows, key=lambda r: float(r[0]))]
-        columns = zip(*table, strict=True) if table else [()] * 4
-        kinds: Any = (np.float64, np.float64, np.str_, np.str_)
-        made: Any = (np.array(c, k) for c, k in zip(columns, kinds, strict=True))
-        return cls(*made)
+        onset, duration, *texts = np.array(table, object).reshape(-1, 4).T
+        label, stimulus = (text.astype(np.str_) for text in texts)
+        return cls(onset.astype(float), duration.astype(float), label, stimulus)
 
     def __len__(self) -> int:
         return len(self.onset)
@@ -135,11 +134,7 @@ def read_events(
     ignore: Sequence[str] = (),
     keep: Sequence[str] = (),
 ) -> Events:
-    """Read a BIDS ``events.tsv``, sorted by onset.
-
-    `label` and `stimulus` name the columns to use. Events that are no stimuli are
-    left out. A missing duration counts as zero.
-    """
+    """Read an ``events.tsv``, by the columns named, without what is no stimulus."""
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
         raise StudyError(f"{path} has a header but no events. Leave the run out.")
@@ -183,9 +178,8 @@ def match_volumes(
     """Return the event that each volume shows, -1 for none, and all that it lies under.
 
     Volume v lies under event e, in (n_events, n_volumes), when ``v * tr - hrf_delay``
-    lies in ``[onset, onset + max(duration, tr))``: an event shorter than a volume has
-    one too. Of several, a volume shows the one that covers most of it (of equals the
-    last), so that a button press takes nothing from the block it falls into.
+    lies in ``[onset, onset + max(duration, tr))``. Of several, a volume shows the one
+    that covers most of it: a button press takes nothing from the block it falls into.
     """
     begin = np.arange(n_volumes) * tr - hrf_delay
     onset, stop = events.onset[:, None], (events.onset + events.duration)[:, None]
@@ -406,10 +400,7 @@ def plan_samples(
 def _count_nuisance(
     volume_event: Codes, labels: NDArray[Any], usable: Mask, nuisance: Matrix
 ) -> dict[str, Any]:
-    """Count confounds and drifts, and the share of the categories that they explain.
-
-    ``levels`` are those of events that confounds are fitted with; 0: without.
-    """
+    """Count confounds and drifts, and the share of the categories that they explain."""
     # the first column is a constant
     removed, volume_event = nuisance[usable, 1:], volume_event[usable]
     removed = removed - removed.mean(axis=0)
@@ -419,6 +410,7 @@ def _count_nuisance(
     n_columns, n_levels = removed.shape[1], len(np.unique(volume_event))
     return {
         "nuisance": n_columns,
+        # of events that confounds are fitted with; 0: without
         "levels": n_levels if n_columns + n_levels <= ROOM * len(volume_event) else 0,
         "lost": round(float((explained**2).sum() / max((courses**2).sum(), 1e-12)), 3),
     }

@@ -161,9 +161,7 @@ def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
     }
 
 
-def _write_spaces(
-    study: Study, work: Path, entries: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _write_spaces(study: Study, work: Path, entries: list[Any]) -> list[Any]:
     """Write each distinct space once, and note in the entries which one is whose."""
     distinct: list[Any] = []
     written = []

@@ -98,17 +98,9 @@ def load_nifti(
 
     if masker is not None:
         mask, cleaning = masker, cleaning or Cleaning(high_pass=None)
-    return _make_study(
-        {"source": "nifti", "mask": mask},
-        files,
-        space_of,
-        labels=labels,
-        stimuli=stimuli,
-        films=films,
-        t_r=t_r,
-        cleaning=cleaning,
-        name=name,
-    )
+    options: Any = {"labels": labels, "stimuli": stimuli, "films": films, "name": name}
+    settings = {"source": "nifti", "mask": mask}
+    return _make_study(settings, files, space_of, cleaning, t_r=t_r, **options)
 
 
 def load_cifti(
@@ -142,13 +134,12 @@ def load_cifti(
     >>> study[0]
     Subject('01': 6 samples x 20 voxels, 1 runs)
     """
-    return _make_study(
-        {"source": "cifti", "mask": "all grayordinates"},
-        files,
-        lambda _, images: CiftiSpace(images[0]),
-        cleaning=cleaning,
-        **options,
-    )
+    settings = {"source": "cifti", "mask": "all grayordinates"}
+
+    def space_of(_: str, images: list[ImageLike]) -> CiftiSpace:
+        return CiftiSpace(images[0])
+
+    return _make_study(settings, files, space_of, cleaning, **options)
 
 
 def load_gifti(
@@ -204,14 +195,8 @@ def load_gifti(
     known: Any = "all vertices" if mask is None else mask
     if masker is not None:
         known, cleaning = masker, cleaning or Cleaning(high_pass=None)
-    return _make_study(
-        {"source": "gifti", "mask": known},
-        files,
-        space_of,
-        join=pair_hemispheres,
-        cleaning=cleaning,
-        **options,
-    )
+    settings, join = {"source": "gifti", "mask": known}, pair_hemispheres
+    return _make_study(settings, files, space_of, cleaning, join=join, **options)
 
 
 def _fitted(masker: Any, images: Sequence[ImageLike]) -> Any:
@@ -263,12 +248,12 @@ def _make_study(
     settings: Mapping[str, Any],
     files: Any,
     space_of: Callable[[str, list[ImageLike]], Any],
+    cleaning: Cleaning | None,
     *,
     labels: Any = None,
     stimuli: Any = None,
     films: Any = None,
     t_r: float | None = None,
-    cleaning: Cleaning | None = None,
     name: str = "",
     join: Callable[[list[Any]], list[Any]] = list,
 ) -> Study:
@@ -305,12 +290,6 @@ def _make_study(
         "stimuli": None if stimuli is None else AS_GIVEN,
         "confounds": AS_GIVEN if has_confounds else None,
     }
-    study = study_of_runs(
-        name,
-        subject_runs,
-        spaces,
-        cleaning or Cleaning(),
-        {**settings, **as_given},
-        labels=known,
-    )
+    told, cleaning = {**settings, **as_given}, cleaning or Cleaning()
+    study = study_of_runs(name, subject_runs, spaces, cleaning, told, labels=known)
     return clocked(study, films)

@@ -122,9 +122,8 @@ def load_matlab(
 def read_matlab(path: MatFile) -> dict[str, Any]:
     """Read the variables of a ``.mat`` file of any version.
 
-    A cell is a list of its arrays, with None for entries of another kind. Structs and
-    sparse matrices are left out. Damaged files can crash SciPy and h5py or send them
-    into an endless loop, so a process of its own reads.
+    A cell is a list of its arrays, with None for entries of another kind. Damaged files
+    can crash SciPy and h5py, or never end, so a process of its own reads.
     """
     path = Path(path)
     if not path.is_file():

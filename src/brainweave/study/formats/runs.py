@@ -136,14 +136,12 @@ class Run:
         return len(self.used() if self.plan is None else self.plan)
 
     def cutoff(self, high_pass: Any) -> float | None:
-        """Return the cut-off of the drifts to remove, in Hz.
-
-        A repetition time of 1 that nobody wrote into the header is not known.
-        """
+        """Return the cut-off of the drifts to remove, in Hz; None for none."""
         t_r = self.repetition_time
         if high_pass is None:
             return None
         if high_pass == "auto":
+            # a repetition time of 1 that nobody wrote is not known
             guessed = self.t_r is None and self.header.t_r_is_default
             names = getattr(self.confounds, "columns", ())
             has_cosines = any(str(name).startswith("cosine") for name in names)
@@ -285,10 +283,7 @@ class ImageSource:
 def plan_run(
     run: Run, events: Events, samples: str, sampling: Sampling, high_pass: Any
 ) -> Run:
-    """Return an opened run, whose repetition time is known, with a plan of its samples.
-
-    Confounds become columns of trial models; other samples are cleaned when read.
-    """
+    """Return an opened run, whose repetition time is known, with a plan of samples."""
     cutoff, is_trials = run.cutoff(high_pass), samples == "trials"
     n_confounds = columns_to_remove(run, None).shape[1]
     confounds = columns_to_remove(run, None if is_trials else cutoff)
