@@ -310,11 +310,8 @@ class SubjectBasis(VoxelPass):
 
     def eigenbasis(self) -> Spectrum:
         """Return the eigenvalues that are not zero to rounding, and kept vectors."""
-        if self._spectrum is None:
-            self._spectrum = self._decompose()
-        return self._spectrum
-
-    def _decompose(self) -> Spectrum:
+        if self._spectrum is not None:
+            return self._spectrum
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
@@ -330,13 +327,14 @@ class SubjectBasis(VoxelPass):
         values = values[:positive]
         vectors = vectors[:, : _n_for_energy(self.energy, values, self.dtype)]
         if is_torch(vectors):
-            return Spectrum(values, to_numpy(vectors.contiguous()), lost)
-        if covariance:
+            vectors = to_numpy(vectors.contiguous())
+        elif covariance:
             own = values[: vectors.shape[1]]
             vectors = self._narrow @ (vectors / np.sqrt(own))
             if own[-1] < 1e-8 * own[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
-        return Spectrum(values, np.ascontiguousarray(vectors), lost)
+        self._spectrum = Spectrum(values, np.ascontiguousarray(vectors), lost)
+        return self._spectrum
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, with descending eigenvalues."""

@@ -1,6 +1,5 @@
 """Brain models of CIFTI files, and GIfTI surfaces of one hemisphere or both."""
 
-import gzip
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -434,9 +433,8 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
         n_samples, n_vertices = np.atleast_2d(image.T).shape
         return _GiftiHeader(n_samples, n_vertices, "")
     if isinstance(image, str | PathLike):
-        opener = gzip.open if str(image).endswith(".gz") else open
         parser = _HeaderParser()
-        with reading(image), opener(image, "rb") as file:
+        with reading(image), nib.openers.ImageOpener(image, "rb") as file:
             parser.parse(fptr=file)
         arrays, meta = parser.img.darrays, parser.img.meta
         shapes = [tuple(array.dims) for array in arrays]

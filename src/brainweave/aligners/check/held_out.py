@@ -51,12 +51,8 @@ class Fold(NamedTuple):
 
     def of(self, subjects: list[int]) -> "Fold":
         """Return the samples of some of the subjects."""
-        return self._replace(
-            rows=[self.rows[i] for i in subjects],
-            features=[self.features[i] for i in subjects],
-            codes=[self.codes[i] for i in subjects],
-            stretches=[self.stretches[i] for i in subjects],
-        )
+        chosen = ([own[i] for i in subjects] for own in self[:4])
+        return Fold._make((*chosen, *self[4:]))
 
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
@@ -64,10 +60,10 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
 
     Whole runs are taken in turn where every subject has several. Otherwise the time
     line is cut: for groups that no subject has twice, as time points, in the middle of
-    the scan; for others, as categories, between two blocks of
-    every subject, so that as many samples as possible have one of their own group on
-    the other side. Samples without a group join the half of the sample before them;
-    where none has one, half of them each.
+    the scan; for others, as categories, between two blocks of every subject, so that
+    as many samples as possible have one of their own group on the other side. Samples
+    without a group join the half of the sample before them; where none has one, half
+    of them each.
     """
     n_groups = max(int(c.max(initial=-1)) for c in codes) + 1
     counts = [np.bincount(c[c != NO_GROUP], minlength=n_groups) for c in codes]
@@ -326,19 +322,17 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     each = zip(bases, rows, held_out, stretches, strict=True)
     pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
+    places = getattr(aligner, "_aligning_places", None)
     for i, half in enumerate(halves):
         if (memory := bases[i].memory) is not None:
             key = tuple(own.tobytes() for own in (rows[i], *stretches[i]))
             half.memory = recall(memory, "half", key, dict)
-    places = getattr(aligner, "_aligning_places", None)
-    if places is not None:
-        for i, half in enumerate(halves):
-            if places[i] is bases[i]._narrow and not bases[i].reliable:
-                # its voxels are the places
-                half.place_samples = (
-                    half._data if half._narrow is None else half._narrow
-                )
-                continue
+        if places is None:
+            continue
+        if places[i] is bases[i]._narrow and not bases[i].reliable:
+            # its voxels are the places
+            half.place_samples = half._data if half._narrow is None else half._narrow
+        else:
             change = partial(remove_trends, rows=rows[i], stretches=stretches[i])
             half.place_samples = _Rows(places[i], rows[i], change)
     params = model.get_params(deep=False)
