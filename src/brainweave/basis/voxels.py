@@ -105,7 +105,7 @@ class VoxelPass:
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
-                kept.append(z.astype(np.float64))
+                kept.append(z.astype(self.dtype))
             else:
                 gram += z @ z.T
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
@@ -116,7 +116,7 @@ class VoxelPass:
             )
         read = np.hstack(kept) if narrow else gram
         self.signatures = signatures
-        squares = _square_sums(read.T) if narrow else read.diagonal()
+        squares = _square_sums(read.T.astype(float)) if narrow else read.diagonal()
         if not all(np.isfinite(x).all() for x in (squares, signatures)):
             remedy = "" if self.standardize else ", or keep standardize=True"
             raise InputError(

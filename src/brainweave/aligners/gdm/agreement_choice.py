@@ -52,7 +52,7 @@ START_PLACE = 4  # .1
 MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are used, the leading ones
-RECENT = 2  # ridges whose factors are kept, of both folds together
+RECENT = 2  # ridges that are kept, of both folds together
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
 CLEARLY_MORE = 1.04  # and the least ratio of both
@@ -266,9 +266,8 @@ class _Halves:
             over_subjects=self.over_subjects,
         )
         self._fitted[number, rho] = joint  # the last one
-        for before in list(self._fitted.values())[:-RECENT]:
-            for smoother in before.smoothers:
-                smoother.forget()
+        for before in list(self._fitted)[:-RECENT]:
+            del self._fitted[before]
         return joint.at(place * self.unit)
 
 
@@ -352,7 +351,7 @@ def leading_directions(
         return None
     n_places, n_samples = places[0].shape[1], sum(Z.shape[0] for Z in places)
     if n_samples < n_places:  # by the samples, which are fewer
-        Z = np.vstack(list(map(np.asarray, places)))
+        Z = np.vstack([np.asarray(own, np.float64) for own in places])
         size = min(MOST_PLACES, n_samples)
         last = [n_samples - size, n_samples - 1]
         values, vectors = scipy.linalg.eigh(Z @ Z.T, subset_by_index=last)
@@ -360,15 +359,26 @@ def leading_directions(
         return np.asarray(Z.T @ (vectors[:, kept] / np.sqrt(values[kept])))
     pooled = np.zeros((n_places, n_places))
     for Z, own in zip_longest(places, smoothers):
-        if own is not None and own.keeps_products and Z is getattr(own, "samples", 0):
+        if own is not None and own.keeps_products and Z is getattr(own, "as_kept", 0):
             pooled += own.square
         else:
-            Z = np.asarray(Z)
+            Z = np.asarray(Z, np.float64)
             pooled += Z.T @ Z
     if n_places <= 2 * MOST_PLACES:  # all of them take less time
         return np.asarray(np.linalg.eigh(pooled)[1][:, -MOST_PLACES:])
     last = [n_places - MOST_PLACES, n_places - 1]
     return np.asarray(scipy.linalg.eigh(pooled, subset_by_index=last)[1])
+
+
+class InDirections:
+    """Samples in places along some directions, computed for who is asked for."""
+
+    def __init__(self, places: Sequence[Any], directions: Matrix | None) -> None:
+        self.places, self.directions = places, directions
+
+    def __getitem__(self, i: int) -> Matrix:
+        own, directions = np.asarray(self.places[i], np.float64), self.directions
+        return own if directions is None else own @ directions
 
 
 def place_unit(places: Sequence[Matrix]) -> float:

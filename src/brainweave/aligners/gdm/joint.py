@@ -61,16 +61,21 @@ class JointRidge:
     ) -> None:
         self.smoothers, self.strength = list(smoothers), float(strength)
         self.over_subjects = over_subjects
-        self._places = None if places is None else list(places)
+        self._given = places
         # of the columns U that were given last, shared with copies of other ridges:
         # U, the sum of P_i over subjects, all Q_i, the sum of R_i, and, of dense U, all
         self._known: list[Any] = []
         self._crossed: list[Any] = []  # U, and the sum of the transposes of R_i
 
+    @cached_property
+    def every_place(self) -> list[Matrix] | None:
+        """The samples in places, also if their ridge is infinite."""
+        return None if self._given is None else list(self._given)
+
     @property
     def places(self) -> list[Matrix] | None:
         """The samples in places, if they tie subjects."""
-        return self._places if np.isfinite(self.strength) else None
+        return self.every_place if np.isfinite(self.strength) else None
 
     def at(self, strength: float) -> "JointRidge":
         """Return the same with another ridge of the shared map, all sums kept."""
@@ -86,13 +91,14 @@ class JointRidge:
             for large in ("square", "_bare_factor"):
                 smoother.__dict__.pop(large, None)
         if not self.smoothers[0].keeps_products:  # there are many
+            self.__dict__.pop("every_place", None)
             trim_heap()
 
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""
         if not self._known:
-            self._set_forms([np.empty((len(Z), 0)) for Z in self._places or []])
+            self._set_forms([np.empty((len(Z), 0)) for Z in self.every_place or []])
         Q = np.sum(self._known[2], axis=0)
         Q[np.diag_indices_from(Q)] += self.strength
         return np.linalg.cholesky(Q).T, False
@@ -110,7 +116,7 @@ class JointRidge:
         Q: list[Matrix] = []
         R: list[Matrix] = []
         dense = not any(map(scipy.sparse.issparse, U))
-        for own in self._in_batches(lambda s, u, Z: s.forms(u, Z), U, self._places):
+        for own in self._in_batches(lambda s, u, Z: s.forms(u, Z), U, self.every_place):
             P = P + own[0]
             Q.append(own[1])
             R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
@@ -157,7 +163,7 @@ class JointRidge:
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother; sums are kept for the same U."""
-        if self._places is None:
+        if self.every_place is None:
             P: Any = 0
             if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
                 for smoother, u in zip(self.smoothers, U, strict=True):
