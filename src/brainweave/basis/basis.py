@@ -404,8 +404,7 @@ class SubjectBasis(VoxelPass):
         """Return the centred samples in places, (n_samples, n_places).
 
         They are means over the voxels of each place, by a sparse (n_voxels, n_places)
-        matrix, and zeros where there is none; None: every voxel is a place, and kept
-        in this precision.
+        matrix, zeros where there is none; None: voxels are places, in this precision.
         """
         if matrix is None:
             if self._narrow is not None:

@@ -80,7 +80,7 @@ class VoxelPass:
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
-        gram: Any = 0 if narrow else np.zeros((n, n))
+        gram: Any = None
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -106,6 +106,8 @@ class VoxelPass:
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
                 kept.append(z.astype(self.dtype))
+            elif gram is None:  # a second matrix of this size takes time and memory
+                gram = (z @ z.T).astype(np.float64, copy=False)
             else:
                 gram += z @ z.T
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))

@@ -444,11 +444,8 @@ class _Rows:
 
     ndim = 2
 
-    def __init__(
-        self, data: Any, rows: NDArray[np.intp], change: Callable[[Any], Matrix]
-    ) -> None:
+    def __init__(self, data: Any, rows: Codes, change: Callable[..., Matrix]) -> None:
         self.data, self.rows, self.change = data, rows, change
-        # in double, in whatever precision standardised samples are kept
         self.shape, self.dtype = (len(rows), data.shape[1]), np.dtype(np.float64)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Matrix:

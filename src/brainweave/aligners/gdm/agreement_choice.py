@@ -266,8 +266,7 @@ class _Halves:
             over_subjects=self.over_subjects,
         )
         self._fitted[number, rho] = joint  # the last one
-        for before in list(self._fitted)[:-RECENT]:
-            del self._fitted[before]
+        self._fitted = dict(list(self._fitted.items())[-RECENT:])
         return joint.at(place * self.unit)
 
 

@@ -186,9 +186,8 @@ class GDM(GraphAligner):
     Notes
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
-    for graphs of groups; the (M n) x (M n) graph is never built. Memory is 16 M n^2
-    bytes, or 8 M v (n + v) where voxels are fewer, beside the subjects in work; half
-    of n for float32, half of v (n) in factors that take more than 128 MB.
+    for graphs of groups; the (M n) x (M n) graph is never built. Memory is up to 16 M
+    n^2 bytes, or 8 M v (n + v) where voxels are fewer, beside the subjects in work.
     With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q +
     q^2) + 24 p^2 bytes, q = min(p, 200); ridges are chosen on at most 40 subjects.
     Signs are fixed. A new subject is the ridge regression of its samples on what the
@@ -380,9 +379,8 @@ class GDM(GraphAligner):
             if isinstance(found, Places):
                 how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
                 each = bases, found.matrices, [b.dtype for b in bases]
-                self._aligning_places = map_subjects(
-                    SubjectBasis.in_places, *each, **how
-                )
+                own = map_subjects(SubjectBasis.in_places, *each, **how)
+                self._aligning_places = own
                 return found
             reason = found
         self.place_ = Placement(what=reason)
@@ -464,7 +462,7 @@ class GDM(GraphAligner):
             )
             self._aligning_matrices = places.matrices
         smoothers = [smoother.at(self.shrinkage_) for smoother in smoothers]
-        tied = Z if np.isfinite(strength) else None
+        tied = Z if strength < np.inf else None
         joint = JointRidge(smoothers, tied, over_subjects=each)
         if joint.every_place is not None:
             joint = joint.at(strength * place_unit(joint.every_place))

@@ -87,9 +87,7 @@ class JointRidge:
     def forget(self) -> None:
         """Free what is large of all subjects; it is computed again when needed."""
         for smoother in self.smoothers:
-            smoother.forget()
-            for large in ("square", "_bare_factor"):
-                smoother.__dict__.pop(large, None)
+            smoother.forget("square", "_bare_factor")
         if not self.smoothers[0].keeps_products:  # there are many
             self.__dict__.pop("every_place", None)
             trim_heap()

@@ -8,7 +8,6 @@ ridge g, in units of the centred Gram matrix.
 # ruff: noqa: D102 (the methods are described in the first class)
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -48,7 +47,7 @@ class Smoother(ABC):
         """The mean eigenvalue of the Gram matrix."""
         return mean_eigenvalue(self.gram)
 
-    _factorise: Callable[[], Any]  # what cho_solve takes, of K + g or its counterpart
+    _factorise: Any  # returns what cho_solve takes, of K + g or its counterpart
 
     @cached_property
     def _stored_factor(self) -> Any:
@@ -60,10 +59,8 @@ class Smoother(ABC):
 
     @property
     def _factor(self) -> Any:
-        stored = self._stored_factor
-        if self.keeps_products:
-            return stored
-        return lapack.dtpttr(*stored, uplo="U")[0], False
+        kept = self._stored_factor
+        return kept if self.keeps_products else (lapack.dtpttr(*kept, "U")[0], False)
 
     @abstractmethod
     def _solve(self, B: Matrix) -> Matrix:
@@ -104,9 +101,9 @@ class Smoother(ABC):
         other.forget()
         return other
 
-    def forget(self) -> None:
+    def forget(self, *more: str) -> None:
         """Free what follows from the strength; it is computed again when needed."""
-        for derived in ("_stored_factor", "_kept_factor", "root"):
+        for derived in ("_stored_factor", "_kept_factor", "root", *more):
             self.__dict__.pop(derived, None)
 
     def regress(self, target: Any, *, shortest: bool = True) -> tuple[Matrix, Matrix]:
@@ -252,10 +249,9 @@ class NarrowSmoother(Smoother):
         return self._weights(target)
 
     def between(self, to: Codes, of: Codes) -> Matrix:
-        X = self.samples
         if self._is_wide(of):  # coefficients of the subset are of samples
-            return np.asarray(X[to] @ X[of].T)
-        return X[to]
+            return np.asarray((X := self.samples)[to] @ X[of].T)
+        return self.samples[to]
 
     @cached_property
     def square(self) -> Matrix:
@@ -288,8 +284,7 @@ class NarrowSmoother(Smoother):
     def _products(self, U: Any, Z: Matrix) -> Any:
         """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
         if self._known[0] is not U or self._known[1] is not Z:
-            X = self.samples
-            to_U, to_Z = np.asarray(U.T @ X).T, X.T @ Z
+            to_U, to_Z = np.asarray(U.T @ (X := self.samples)).T, X.T @ Z
             found = np.hstack([to_U, to_Z]), np.asarray(U.T @ Z), Z.T @ Z
             if scipy.sparse.issparse(U):
                 return found
