@@ -378,8 +378,8 @@ class GDM(GraphAligner):
             found = find_places(self.place, bases, owner=self._owner)
             if isinstance(found, Places):
                 how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
-                each = bases, found.matrices, [b.dtype for b in bases]
-                own = map_subjects(SubjectBasis.in_places, *each, **how)
+                them = bases, found.matrices, [b.dtype for b in bases]
+                own = map_subjects(SubjectBasis.in_places, *them, **how)
                 self._aligning_places = own
                 return found
             reason = found

@@ -133,16 +133,18 @@ class JointRidge:
 
     def regress(self, targets: Sequence[Any], *, shortest: bool = True) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
-        left, known, shared = targets, [np.zeros(1)] * len(targets), None
+        shared: Any = None
         if self.places is not None:
             shared = self._shared_map(np.sum(self._sums(targets), axis=0))
-            known = [Z @ shared for Z in self.places]
-            left = list(map(np.subtract, targets, known))
-        found = self.over_subjects(
-            lambda s, T: s.regress(T, shortest=shortest), self.smoothers, left
-        )
+
+        def one(s: Smoother, T: Any, Z: Any) -> tuple[Matrix, Matrix]:
+            known = 0.0 if shared is None else Z @ shared
+            mixing, features = s.regress(T - known, shortest=shortest)
+            return mixing, features + known
+
+        found = self.over_subjects(one, self.smoothers, targets, self.places or targets)
         maps, features = map(list, zip(*found, strict=True))
-        return Regression(maps, list(map(np.add, features, known)), shared)
+        return Regression(maps, features, shared)
 
     def multiply(self, U: Sequence[Any], x: Matrix) -> Matrix:
         """Return ``U^T S U x`` of the joint smoother; nothing is as large as U^T U."""

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from scipy.linalg import lapack
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
@@ -52,15 +51,16 @@ class Smoother(ABC):
     @cached_property
     def _stored_factor(self) -> Any:
         """The Cholesky factor; of many, its size and one triangle."""
-        upper, lower = self._factorise()
+        factor = self._factorise()
         if self.keeps_products:
-            return upper, lower
-        return len(upper), lapack.dtrttp(upper, uplo="U")[0]
+            return factor
+        return len(factor[0]), scipy.linalg.lapack.dtrttp(factor[0])[0]
 
     @property
     def _factor(self) -> Any:
-        kept = self._stored_factor
-        return kept if self.keeps_products else (lapack.dtpttr(*kept, "U")[0], False)
+        if self.keeps_products:
+            return self._stored_factor
+        return scipy.linalg.lapack.dtpttr(*self._stored_factor)[0], False
 
     @abstractmethod
     def _solve(self, B: Matrix) -> Matrix:
