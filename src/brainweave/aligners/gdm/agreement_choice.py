@@ -52,7 +52,7 @@ START_PLACE = 4  # .1
 MOST_SUBJECTS = 40  # evenly spaced, by whom ridges are chosen where there are more
 MOST_FEATURES = 20  # that are judged, where their number is to be found
 MOST_PLACES = 200  # directions of the places that are used, the leading ones
-RECENT = 2  # ridges that are kept, of both folds together
+RECENT = 2  # ridges whose factors are kept, of both folds together
 FEWEST = 3  # aligning samples of a subject in a half
 CLEAR = 0.975  # quantile of Student's t that the gain by places must exceed,
 CLEARLY_MORE = 1.04  # and the least ratio of both
@@ -266,7 +266,9 @@ class _Halves:
             over_subjects=self.over_subjects,
         )
         self._fitted[number, rho] = joint  # the last one
-        self._fitted = dict(list(self._fitted.items())[-RECENT:])
+        for before in list(self._fitted.values())[:-RECENT]:
+            for smoother in before.smoothers:
+                smoother.forget()
         return joint.at(place * self.unit)
 
 

@@ -245,9 +245,6 @@ class NarrowSmoother(Smoother):
             _ = self.square  # once, for all strengths
         return super().at(rho)
 
-    def coefficients(self, target: Any) -> Matrix:
-        return self._weights(target)
-
     def between(self, to: Codes, of: Codes) -> Matrix:
         if self._is_wide(of):  # coefficients of the subset are of samples
             return np.asarray((X := self.samples)[to] @ X[of].T)
@@ -310,7 +307,7 @@ class NarrowSmoother(Smoother):
         which cancels in the weights to the rounding of the data: not in float32. The
         shortest mixing has nothing of it.
         """
-        X, weights = self.samples, self._weights(target)
+        X, weights = self.samples, self.coefficients(target)
         if not shortest:
             features = np.asarray(X @ weights)
             return (_centred(target) - features) / self.strength, features
@@ -321,9 +318,9 @@ class NarrowSmoother(Smoother):
         return np.asarray(X @ inside), np.asarray(X @ weights)
 
     def smooth(self, B: Any) -> Matrix:
-        return np.asarray(self.samples @ self._weights(B))
+        return np.asarray(self.samples @ self.coefficients(B))
 
-    def _weights(self, target: Any) -> Matrix:
+    def coefficients(self, target: Any) -> Matrix:
         return _cho_solve(self._factor, self.samples.T @ _centred(target))
 
     def features(self, mixing: Matrix) -> Matrix:
