@@ -4,6 +4,7 @@ VENV := .venv
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 PEERS := .venv-peers
+PYTHON_OF_PEERS = $(if $(wildcard $(PEERS)/.ready),$(PEERS),$(VENV))/$(SCRIPTS)/python
 TORCH_VENV := .venv-torch
 TORCH ?= torch==2.13.0
 LOWEST := .venv-lowest
@@ -160,14 +161,14 @@ contracts: $(VENV)/.dev  ## check the import contracts
 check: lint types contracts test  ## run all checks
 
 bench: $(VENV)/.dev  ## speed and memory, as ratios to a lower bound of the same run
-	$(BIN)/python benchmarks/bench_default.py
+	$(PYTHON_OF_PEERS) benchmarks/bench_default.py
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
 
 bench-default: $(VENV)/.dev  ## compare the default with SRM; update docs/speed.md (ten minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_default.py -o docs/results
+	OMP_NUM_THREADS=1 $(PYTHON_OF_PEERS) benchmarks/bench_default.py -o docs/results
 	$(BIN)/python tools/results.py --page
 
 bench-quick: $(VENV)/.dev  ## test the benchmark on small shapes

@@ -5,7 +5,8 @@
 All are measured in turn in one run on one thread, the best of each; ratios to our SRM
 with 10 features say more than seconds, since they hardly depend on the machine. The
 data are simulated: a film that all saw or categories, on top of components of each
-subject and noise. ``make bench-default`` also writes the table into docs/speed.md.
+subject and noise. Where FastSRM and fmralign are installed, they are fitted to the same
+samples, which correspond. ``make bench-default`` writes the table into docs/speed.md.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +26,7 @@ import numpy as np
 import pandas as pd
 from packaging.version import Version
 
+from bench_methods import fastsrm, fmralign
 from brainweave import GDM, SRM, __version__
 from brainweave._core.workers import blas_threads
 from brainweave.aligners.gdm import gdm as default
@@ -39,6 +42,11 @@ SHAPES = [
 ]
 PLACES = 1000
 QUICK_SHAPES = [(4, 60, 300, 4), (4, 120, 40, 0)]
+#: Fits of other packages: 10 features, 10 iterations.
+PEERS = {
+    "fastsrm": ("SRM(10), FastSRM", fastsrm("prob")),
+    "fmralign": ("DetSRM(10), fmralign", fmralign("DetSRM", n_components=10)),
+}
 #: Functions of a fit whose time is told, outside of each other.
 STAGES = {
     "choose_strength": "ridges",
@@ -116,13 +124,18 @@ def measure(shape: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
     }
     if v <= PLACES:
         del models["ridges chosen, places"]  # the same as with K components
+    fits: dict[str, Any] = {name: partial(m.fit, X, y) for name, m in models.items()}
+    for package in filter(find_spec, PEERS):
+        name, fit = PEERS[package]
+        fit([x[:, :50] for x in X])  # imports
+        fits[name] = partial(fit, X)
     best: dict[str, dict[str, Any]] = {}
     for _ in range(repeats):
-        for name, model in models.items():
+        for name, fit in fits.items():
             stages: dict[str, float] = {}
             start = time.process_time()
             with stage_timer(stages):
-                model.fit(X, y)
+                fit()
             total = time.process_time() - start
             if name not in best or total < best[name]["seconds"]:
                 names = dict.fromkeys(STAGES.values())
@@ -150,6 +163,8 @@ def main() -> None:
     if asked.shapes:
         shapes = [shapes[int(i)] for i in asked.shapes.split(",")]
     warnings.simplefilter("ignore")
+    if not all(map(find_spec, PEERS)):
+        print("For rows of FastSRM and fmralign: make .venv-peers/.ready, and again.")
     rows: list[dict[str, Any]] = []
     with blas_threads(1):
         for shape in shapes:

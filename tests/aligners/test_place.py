@@ -406,9 +406,10 @@ def test_places_take_the_memory_that_the_notes_state(rng, m, n, p):
     assert 0.5 * stated < peak_with - peak < stated
 
 
-def test_many_subjects_keep_one_matrix_of_their_voxels_each(rng, monkeypatch):
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_many_subjects_keep_half_a_matrix_of_their_voxels_each(rng, monkeypatch, dtype):
     m, n, v = 12, 260, 220
-    X = [rng.normal(size=(n, v)) for _ in range(m)]
+    X = [rng.normal(size=(n, v)).astype(dtype) for _ in range(m)]
     y = [np.arange(n) % 4] * m
     models, peaks = [], []
     for room in (2**28, 0):
@@ -419,20 +420,23 @@ def test_many_subjects_keep_one_matrix_of_their_voxels_each(rng, monkeypatch):
         models.append(model.fit(X, y))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    stated = 8 * m * v * (n + v)
-    assert 0.9 * stated < peaks[1] < 1.25 * stated < peaks[0]
+    stated = m * v * (np.dtype(dtype).itemsize * n + 4 * v)
+    assert 0.9 * stated < peaks[1] < 1.5 * stated < peaks[0]
     for own, other in zip(models[0].maps_, models[1].maps_, strict=True):
         assert_allclose(own.mixing, other.mixing, rtol=0, atol=1e-12)
 
 
-def test_the_default_is_the_same_where_products_are_not_kept(rng, monkeypatch):
+@pytest.mark.parametrize("ridge", ["auto", 0.1])
+def test_the_default_is_the_same_where_products_are_not_kept(rng, monkeypatch, ridge):
     shared = rng.normal(size=(240, 3))
     X = [
         rng.normal(size=(240, 210)) + shared @ rng.normal(size=(3, 210))
         for _ in range(4)
     ]
-    models = [GDM(graph="time", n_jobs=1).fit(X)]
+    how = {"graph": "time", "place_shrinkage": ridge, "n_jobs": 1}
+    models = [GDM(**how).fit(X)]
     monkeypatch.setattr("brainweave.aligners.gdm.gdm.ROOM", 0)
-    models.append(GDM(graph="time", n_jobs=1).fit(X))
+    models.append(GDM(**how).fit(X))
+    assert models[0].place_.used == models[1].place_.used == (ridge != "auto")
     first, second = (model.transform(X) for model in models)
     assert_allclose(first, second, rtol=0, atol=1e-10)

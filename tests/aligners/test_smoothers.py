@@ -126,6 +126,38 @@ def test_halves_are_decomposed_once_unless_they_are_all_alike(rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_one_triangle_of_a_factor_is_the_whole(rng, kind):
+    x = samples(rng, 90, 70)
+    B = rng.normal(size=(90, 2))
+    whole, half = (KINDS[kind](x, 2.0) for _ in range(2))
+    half.keeps_products = False
+    for _ in range(2):  # as it is computed, and as it is kept
+        for found, expected in zip(half.regress(B), whole.regress(B), strict=True):
+            assert_array_equal(found, expected)
+        assert_array_equal(half.smooth(B), whole.smooth(B))
+        for smoother in (whole, half):
+            factor = smoother._factor[0]
+            assert_array_equal(factor, np.triu(factor))
+    size = len(whole._factor[0])
+    assert half._stored_factor[1].size == size * (size + 1) // 2
+
+
+@pytest.mark.parametrize("rows", [90, 70, 20])
+def test_narrow_samples_of_float32_multiply_in_float64(rng, rows):
+    x = samples(rng, 90, 70).astype(np.float32)
+    both = [NarrowSmoother(own, 2.0) for own in (x, x.astype(np.float64))]
+    if rows < 90:
+        both = [smoother.subset(np.arange(rows)) for smoother in both]
+    single, double = both
+    B = rng.normal(size=(rows, 2))
+    for found, expected in zip(single.regress(B), double.regress(B), strict=True):
+        assert_array_equal(found, expected)
+    assert_array_equal(single.forms(B, B)[1], double.forms(B, B)[1])
+    assert_array_equal(single.gram, double.gram)
+    assert single.mean_eigenvalue == double.mean_eigenvalue
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_blocks_are_predicted_by_refits_to_the_others(rng, kind):
     x = samples(rng, 21, 6)
     s, target = KINDS[kind](x, 2.0), samples(rng, 21, 3)

@@ -118,6 +118,26 @@ def test_a_basis_that_was_used_hands_on_no_means_of_its_kernel(rng):
     assert_allclose(back.kernel_to(Z), linear.kernel_to(Z), atol=1e-10)
 
 
+@pytest.mark.parametrize("standardize", [True, "reliability"])
+def test_few_voxels_of_float32_are_kept_so_and_multiply_in_float64(rng, standardize):
+    X = (rng.normal(size=(300, 40)) + 500).astype(np.float32)
+    how = {"standardize": standardize, "groups": np.arange(300) % 5}
+    basis = SubjectBasis(X, **how)
+    assert basis._narrow.dtype == np.float32
+    assert basis.narrow.dtype == basis.in_places(None).dtype == np.float64
+    exact = basis._narrow.astype(np.float64)
+    S = rng.normal(size=(300, 3))
+    for found, expected in (
+        (basis.products(), exact @ exact.T),
+        (basis.gram_times(S), exact @ (exact.T @ S)),
+        (basis.power, (exact**2).sum()),
+        (basis.values, np.linalg.eigvalsh(exact.T @ exact)[::-1]),
+    ):
+        assert_allclose(found, expected, rtol=1e-10, atol=1e-9)
+    double = SubjectBasis(X.astype(np.float64), **how)
+    assert_allclose(basis.narrow, double.narrow, atol=1e-4)
+
+
 def test_narrow_data_change_their_kernel_and_back(rng):
     X = rng.normal(size=(50, 20))
     linear = SubjectBasis(X, energy=0.7)

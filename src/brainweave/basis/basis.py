@@ -207,7 +207,7 @@ class SubjectBasis(VoxelPass):
         self.scale = np.where(factor > 0, self.scale * again, np.inf)
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         if self._narrow is not None:
-            self._narrow = self._narrow * factor
+            self._narrow = (self._narrow * factor).astype(self.dtype)
         else:
             self._products = np.zeros((self.n_samples, self.n_samples))
             for _, z in self.chunks(verify=False):
@@ -247,13 +247,18 @@ class SubjectBasis(VoxelPass):
         """Whether the voxel covariance is the smaller problem (linear kernel only)."""
         return self.kernel.name == "linear" and self.n_voxels < self.n_samples
 
+    @property
+    def narrow(self) -> Matrix:
+        """The standardised samples in double precision, where voxels are fewer."""
+        return np.asarray(self._narrow, np.float64)
+
     def products(self) -> Matrix:
         """Return the inner products of the standardised samples."""
         if self._products is None:
             if self._on_device is not None:
                 self._products, self._on_device = to_numpy(self._on_device), None
             elif self._narrow is not None:
-                self._products = np.asarray(self._narrow @ self._narrow.T)
+                self._products = np.asarray((X := self.narrow) @ X.T)
             else:  # given up to free memory, and needed after all
                 known = self.signatures
                 self._products = to_numpy(self._read_voxels(narrow=False))
@@ -330,7 +335,7 @@ class SubjectBasis(VoxelPass):
             vectors = to_numpy(vectors.contiguous())
         elif covariance:
             own = values[: vectors.shape[1]]
-            vectors = self._narrow @ (vectors / np.sqrt(own))
+            vectors = self.narrow @ (vectors / np.sqrt(own))
             if own[-1] < 1e-8 * own[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         self._spectrum = Spectrum(values, np.ascontiguousarray(vectors), lost)
@@ -343,7 +348,7 @@ class SubjectBasis(VoxelPass):
             found = device.eigh(self.gram_on_device)
             self.free_device_memory()
             return cast(tuple[Matrix, Any], found)
-        small = self._narrow.T @ self._narrow if covariance else self.gram
+        small = (X := self.narrow).T @ X if covariance else self.gram
         if device is not None:
             values, vectors = device.eigh(device.put(small))
             return values, to_numpy(vectors) if covariance else vectors
@@ -388,7 +393,7 @@ class SubjectBasis(VoxelPass):
         if self.energy < 1:
             return float(self.values.sum())
         if self.uses_covariance:
-            return float((self._narrow * self._narrow).sum())
+            return float((self.narrow**2).sum())
         if self.gram_on_device is not None:
             return float(self.gram_on_device.diagonal().sum())
         return float(np.trace(self.gram))
@@ -399,7 +404,7 @@ class SubjectBasis(VoxelPass):
             V = self.vectors
             return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
         if self.uses_covariance:
-            return np.asarray(self._narrow @ (self._narrow.T @ S))
+            return np.asarray((X := self.narrow) @ (X.T @ S))
         if self.gram_on_device is not None:
             return to_numpy(self.gram_on_device @ cast(Any, self._device).put(S))
         return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
@@ -410,21 +415,21 @@ class SubjectBasis(VoxelPass):
             return mixing
         return np.asarray(self.vectors @ (self.vectors.T @ mixing))
 
-    def in_places(self, matrix: Any) -> Matrix:
+    def in_places(self, matrix: Any, dtype: Any = np.float64) -> Matrix:
         """Return the centred samples in places, (n_samples, n_places).
 
         They are means over the voxels of each place, by a sparse (n_voxels, n_places)
-        matrix, and zeros where there is none; None: every voxel is a place.
+        matrix, zeros where there is none; None: voxels are places, in this precision.
         """
         if matrix is None:
             if self._narrow is not None:
-                return self._narrow
-            whole = np.empty((self.n_samples, self.n_voxels))
+                return np.asarray(self._narrow, dtype)
+            whole = np.empty((self.n_samples, self.n_voxels), dtype)
             for columns, z in self.chunks():
                 whole[:, columns] = z
             return whole
         if self._narrow is not None:
-            return np.asarray(self._narrow @ matrix)
+            return np.asarray(self.narrow @ matrix)
         found = np.zeros((self.n_samples, matrix.shape[1]))
         for columns, z in self.chunks():
             found += z @ matrix[columns]
@@ -457,7 +462,7 @@ class SubjectBasis(VoxelPass):
         other._centred = other._centring = other._spectrum = other.memory = None
         other.kernel = new
         if other.uses_covariance and self._narrow is None:
-            other._narrow = self._dense(self._data).astype(np.float64)
+            other._narrow = self._dense(self._data)
         return other
 
     def check_samples(self, Z: Any, name: str) -> Any:

@@ -80,7 +80,7 @@ class VoxelPass:
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
-        gram: Any = 0 if narrow else np.zeros((n, n))
+        gram: Any = None
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -105,7 +105,9 @@ class VoxelPass:
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
-                kept.append(z.astype(np.float64))
+                kept.append(z.astype(self.dtype))
+            elif gram is None:  # a second matrix of this size takes time and memory
+                gram = (z @ z.T).astype(np.float64, copy=False)
             else:
                 gram += z @ z.T
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
@@ -116,7 +118,7 @@ class VoxelPass:
             )
         read = np.hstack(kept) if narrow else gram
         self.signatures = signatures
-        squares = _square_sums(read.T) if narrow else read.diagonal()
+        squares = _square_sums(read.T.astype(float)) if narrow else read.diagonal()
         if not all(np.isfinite(x).all() for x in (squares, signatures)):
             remedy = "" if self.standardize else ", or keep standardize=True"
             raise InputError(

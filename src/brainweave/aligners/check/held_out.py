@@ -243,8 +243,8 @@ def cross_fit(
         aligning = [np.flatnonzero(half != held) for half in halves]
         rows = [np.flatnonzero(half == held) for half in halves]
         seen, new = fit(aligning, rows, _all_stretches(codes, of_run, aligning))
-        wanted = [f[r] for f, r in zip(full, aligning, strict=True)]
-        R = polar(np.concatenate(seen).T @ np.concatenate(wanted))
+        each = zip(seen, full, aligning, strict=True)
+        R = polar(np.sum([s.T @ f[r] for s, f, r in each], axis=0))
         for out, r, f in zip(features, rows, new, strict=True):
             out[r] = f @ R
         known_codes = [c[r] for c, r in zip(codes, aligning, strict=True)]
@@ -263,6 +263,7 @@ def cross_fit(
             template=template,
         )
         folds.append(fold)
+        del seen, new  # before the other half is fitted
     return folds, features
 
 
@@ -435,9 +436,10 @@ def _half_basis(
             "voxels were scaled by their reliability over all samples, held-out ones "
             "too, and the samples needed to estimate it again are missing; pass X."
         )
-    voxels = _Rows(data, rows, without_trends)
+    voxels, held = _Rows(data, rows, without_trends), _Rows(data, held_out, np.asarray)
+    voxels.dtype = held.dtype = working_dtype(data)
     half = SubjectBasis(voxels, kernel=basis.kernel, groups=groups[rows], **how)
-    return half, _Rows(data, held_out, np.asarray)
+    return half, held
 
 
 class _Rows:
@@ -445,11 +447,9 @@ class _Rows:
 
     ndim = 2
 
-    def __init__(
-        self, data: Any, rows: NDArray[np.intp], change: Callable[[Any], Matrix]
-    ) -> None:
+    def __init__(self, data: Any, rows: Codes, change: Callable[..., Matrix]) -> None:
         self.data, self.rows, self.change = data, rows, change
-        self.shape, self.dtype = (len(rows), data.shape[1]), working_dtype(data)
+        self.shape, self.dtype = (len(rows), data.shape[1]), np.dtype(np.float64)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Matrix:
         return np.asarray(self[:, :], dtype)

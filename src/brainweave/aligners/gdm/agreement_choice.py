@@ -350,7 +350,7 @@ def leading_directions(
         return None
     n_places, n_samples = places[0].shape[1], sum(Z.shape[0] for Z in places)
     if n_samples < n_places:  # by the samples, which are fewer
-        Z = np.vstack(list(map(np.asarray, places)))
+        Z = np.vstack([np.asarray(own, np.float64) for own in places])
         size = min(MOST_PLACES, n_samples)
         last = [n_samples - size, n_samples - 1]
         values, vectors = scipy.linalg.eigh(Z @ Z.T, subset_by_index=last)
@@ -358,15 +358,26 @@ def leading_directions(
         return np.asarray(Z.T @ (vectors[:, kept] / np.sqrt(values[kept])))
     pooled = np.zeros((n_places, n_places))
     for Z, own in zip_longest(places, smoothers):
-        if own is not None and own.keeps_products and Z is getattr(own, "samples", 0):
+        if own is not None and own.keeps_products and Z is getattr(own, "as_kept", 0):
             pooled += own.square
         else:
-            Z = np.asarray(Z)
+            Z = np.asarray(Z, np.float64)
             pooled += Z.T @ Z
     if n_places <= 2 * MOST_PLACES:  # all of them take less time
         return np.asarray(np.linalg.eigh(pooled)[1][:, -MOST_PLACES:])
     last = [n_places - MOST_PLACES, n_places - 1]
     return np.asarray(scipy.linalg.eigh(pooled, subset_by_index=last)[1])
+
+
+class InDirections:
+    """Samples in places along some directions, computed for who is asked for."""
+
+    def __init__(self, places: Sequence[Any], directions: Matrix | None) -> None:
+        self.places, self.directions = places, directions
+
+    def __getitem__(self, i: int) -> Matrix:
+        own, directions = np.asarray(self.places[i], np.float64), self.directions
+        return own if directions is None else own @ directions
 
 
 def place_unit(places: Sequence[Matrix]) -> float:

@@ -22,6 +22,7 @@ from brainweave.aligners.check.alignment_check import count_holding
 from brainweave.aligners.gdm.agreement_choice import (
     MOST_FEATURES,
     Choice,
+    InDirections,
     choose_by_agreement,
     leading_directions,
     place_unit,
@@ -185,8 +186,8 @@ class GDM(GraphAligner):
     Notes
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
-    for graphs of groups; the (M n) x (M n) graph is never built. Memory is 16 M n^2
-    bytes, or 8 M v (n + v) where voxels are fewer, beside the subjects in work.
+    for graphs of groups; the (M n) x (M n) graph is never built. Memory is up to 16 M
+    n^2 bytes, or 8 M v (n + v) where voxels are fewer, beside the subjects in work.
     With p places, time grows by O(M n p (n + p) + p^3) and memory by 8 M (n p + n q +
     q^2) + 24 p^2 bytes, q = min(p, 200); ridges are chosen on at most 40 subjects.
     Signs are fixed. A new subject is the ridge regression of its samples on what the
@@ -327,6 +328,7 @@ class GDM(GraphAligner):
                 found = solve_per_subject(joint, graph, found)
             pairs = zip(found.features, joint.penalties(found), strict=True)
             covariances = [f.T @ f + penalty for f, penalty in pairs]
+            joint.forget()
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         whole = apply_graph(graph, found.template)
@@ -376,7 +378,8 @@ class GDM(GraphAligner):
             found = find_places(self.place, bases, owner=self._owner)
             if isinstance(found, Places):
                 how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
-                own = map_subjects(SubjectBasis.in_places, bases, found.matrices, **how)
+                them = bases, found.matrices, [b.dtype for b in bases]
+                own = map_subjects(SubjectBasis.in_places, *them, **how)
                 self._aligning_places = own
                 return found
             reason = found
@@ -395,17 +398,15 @@ class GDM(GraphAligner):
 
         Of many places, the directions that are used come with them.
         """
-        n, Z = len(bases), self._aligning_places
+        n, whole = len(bases), self._aligning_places
         how: Any = {"n_jobs": self.n_jobs, "threads_only": True}
         smoothers = map_subjects(smoother_of, bases, [1.0] * n, **how)
         sizes = [min(b.n_samples, b.n_voxels) for b in bases]
         roomy = 8 * sum(size**2 for size in sizes) <= ROOM
         for smoother, basis in zip(smoothers, bases, strict=True):
             smoother.keeps_products, smoother.memory = roomy, basis.memory
-        directions = None if Z is None else leading_directions(Z, smoothers)
-        if Z is not None:
-            read = map(np.asarray, Z)
-            Z = [own if directions is None else own @ directions for own in read]
+        directions = None if whole is None else leading_directions(whole, smoothers)
+        Z: Any = None if whole is None else InDirections(whole, directions)
         known: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
         self.shrinkage_, self.shrinkage_by_ = choose_strength(
             self.shrinkage, bases, graph, or_later=bool(graph.groups), **known
@@ -461,9 +462,10 @@ class GDM(GraphAligner):
             )
             self._aligning_matrices = places.matrices
         smoothers = [smoother.at(self.shrinkage_) for smoother in smoothers]
-        unit = place_unit(Z) if Z is not None else 1.0
-        tied = Z if np.isfinite(strength) else None
-        joint = JointRidge(smoothers, tied, strength * unit, over_subjects=each)
+        tied = Z if strength < np.inf else None
+        joint = JointRidge(smoothers, tied, over_subjects=each)
+        if joint.every_place is not None:
+            joint = joint.at(strength * place_unit(joint.every_place))
         return joint, directions
 
     def _scale_maps(

@@ -62,16 +62,21 @@ class JointRidge:
     ) -> None:
         self.smoothers, self.strength = list(smoothers), float(strength)
         self.over_subjects = over_subjects
-        self._places = None if places is None else list(places)
+        self._given = places
         # of the columns U that were given last, shared with copies of other ridges:
         # U, the sums of P_i, Q_i and R_i, all Q_i, and, of dense U, all R_i
         self._known: list[Any] = []
         self._crossed: list[Any] = []  # U, and the sum of the transposes of R_i
 
+    @cached_property
+    def every_place(self) -> list[Matrix] | None:
+        """The samples in places, also if their ridge is infinite."""
+        return None if self._given is None else list(self._given)
+
     @property
     def places(self) -> list[Matrix] | None:
         """The samples in places, if they tie subjects."""
-        return self._places if np.isfinite(self.strength) else None
+        return self.every_place if np.isfinite(self.strength) else None
 
     def at(self, strength: float) -> "JointRidge":
         """Return the same with another ridge of the shared map, all sums kept."""
@@ -83,17 +88,16 @@ class JointRidge:
     def forget(self) -> None:
         """Free what is large of all subjects; it is computed again when needed."""
         for smoother in self.smoothers:
-            smoother.forget()
-            for large in ("square", "_bare_factor"):
-                smoother.__dict__.pop(large, None)
+            smoother.forget("square", "_bare_factor")
         if not self.smoothers[0].keeps_products:  # there are many
+            self.__dict__.pop("every_place", None)
             trim_heap()
 
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of h + Q."""
         if not self._known:
-            self._set_forms([np.empty((len(Z), 0)) for Z in self._places or []])
+            self._set_forms([np.empty((len(Z), 0)) for Z in self.every_place or []])
         return np.linalg.cholesky(self._ridged()).T, False
 
     def _ridged(self) -> Matrix:
@@ -115,7 +119,7 @@ class JointRidge:
         Q: list[Matrix] = []
         R: list[Matrix] = []
         dense = not any(map(scipy.sparse.issparse, U))
-        for own in self._in_batches(lambda s, u, Z: s.forms(u, Z), U, self._places):
+        for own in self._in_batches(lambda s, u, Z: s.forms(u, Z), U, self.every_place):
             P = P + own[0]
             Q.append(own[1])
             R = [*R, own[2]] if dense or not R else [R[0] + own[2]]
@@ -134,16 +138,18 @@ class JointRidge:
 
     def regress(self, targets: Sequence[Any], *, shortest: bool = True) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
-        left, known, shared = targets, [np.zeros(1)] * len(targets), None
+        shared: Any = None
         if self.places is not None:
             shared = self._shared_map(np.sum(self._sums(targets), axis=0))
-            known = [Z @ shared for Z in self.places]
-            left = list(map(np.subtract, targets, known))
-        found = self.over_subjects(
-            lambda s, T: s.regress(T, shortest=shortest), self.smoothers, left
-        )
+
+        def one(s: Smoother, T: Any, Z: Any) -> tuple[Matrix, Matrix]:
+            known = 0.0 if shared is None else Z @ shared
+            mixing, features = s.regress(T - known, shortest=shortest)
+            return mixing, features + known
+
+        found = self.over_subjects(one, self.smoothers, targets, self.places or targets)
         maps, features = map(list, zip(*found, strict=True))
-        return Regression(maps, list(map(np.add, features, known)), shared)
+        return Regression(maps, features, shared)
 
     def multiply(self, U: Sequence[Any], x: Matrix) -> Matrix:
         """Return ``U^T S U x`` of the joint smoother; nothing is as large as U^T U."""
@@ -162,7 +168,7 @@ class JointRidge:
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother; sums are kept for the same U."""
-        if self._places is None:
+        if self.every_place is None:
             P: Any = 0
             if all(isinstance(s, DeviceSmoother) for s in self.smoothers):
                 for smoother, u in zip(self.smoothers, U, strict=True):

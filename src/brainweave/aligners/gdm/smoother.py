@@ -49,7 +49,21 @@ class Smoother(ABC):
         """The mean eigenvalue of the Gram matrix."""
         return mean_eigenvalue(self.gram)
 
-    _factor: Any
+    _factorise: Any  # returns what cho_solve takes, of K + g or its counterpart
+
+    @cached_property
+    def _stored_factor(self) -> Any:
+        """The Cholesky factor; of many, its size and one triangle."""
+        factor = self._factorise()
+        if self.keeps_products:
+            return factor
+        return len(factor[0]), scipy.linalg.lapack.dtrttp(factor[0])[0]
+
+    @property
+    def _factor(self) -> Any:
+        if self.keeps_products:
+            return self._stored_factor
+        return scipy.linalg.lapack.dtpttr(*self._stored_factor)[0], False
 
     @abstractmethod
     def _solve(self, B: Matrix) -> Matrix:
@@ -105,9 +119,9 @@ class Smoother(ABC):
         other.forget()
         return other
 
-    def forget(self) -> None:
+    def forget(self, *more: str) -> None:
         """Free what follows from the strength; it is computed again when needed."""
-        for derived in ("_factor", "_kept_factor", "root"):
+        for derived in ("_stored_factor", "_kept_factor", "root", *more):
             self.__dict__.pop(derived, None)
 
     def regress(self, target: Any, *, shortest: bool = True) -> tuple[Matrix, Matrix]:
@@ -169,8 +183,7 @@ class GramSmoother(Smoother):
     def gram(self) -> Matrix:
         return self._gram
 
-    @cached_property
-    def _factor(self) -> Any:
+    def _factorise(self) -> Any:
         return self._cholesky(self._gram, self.strength)
 
     def _solve(self, B: Matrix) -> Matrix:
@@ -255,20 +268,25 @@ class NarrowSmoother(Smoother):
 
     def __init__(self, samples: Matrix, strength: float = 1.0, *, name: str = "X"):
         super().__init__(strength, name)
-        self.samples, self.n_samples = samples, len(samples)
-        self._no_places = samples[:, :0]
+        self.as_kept, self.n_samples = samples, len(samples)
+        self._no_places = np.empty((len(samples), 0))
         self._known: list[Any] = [None] * 3  # shared with copies of other ridges
+
+    @property
+    def samples(self) -> Matrix:
+        """The samples, in double precision."""
+        return np.asarray(self.as_kept, np.float64)
 
     @cached_property
     def gram(self) -> Matrix:
-        return np.asarray(self.samples @ self.samples.T)
+        return np.asarray((X := self.samples) @ X.T)
 
     @property
     def mean_eigenvalue(self) -> float:
-        return float((self.samples * self.samples).sum() / self.n_samples)
+        return float((self.samples**2).sum() / self.n_samples)
 
     def subset(self, rows: Codes) -> Smoother:
-        part = self.samples[rows]
+        part = np.asarray(self.as_kept[rows], np.float64)
         part = part - part.mean(axis=0)
         if self._is_wide(rows):
             return GramSmoother(part @ part.T, self.strength, name=self.name)
@@ -276,28 +294,24 @@ class NarrowSmoother(Smoother):
 
     def _is_wide(self, rows: Codes) -> bool:
         """Whether so few samples have a smaller Gram matrix than covariance."""
-        return 5 * len(rows) < 4 * self.samples.shape[1]
+        return 5 * len(rows) < 4 * self.as_kept.shape[1]
 
     def at(self, rho: float) -> Smoother:
         if self.keeps_products:
             _ = self.square  # once, for all strengths
         return super().at(rho)
 
-    def coefficients(self, target: Any) -> Matrix:
-        return self._weights(target)
-
     def between(self, to: Codes, of: Codes) -> Matrix:
         if self._is_wide(of):  # coefficients of the subset are of samples
-            return np.asarray(self.samples[to] @ self.samples[of].T)
+            return np.asarray((X := self.samples)[to] @ X[of].T)
         return self.samples[to]
 
     @cached_property
     def square(self) -> Matrix:
         """The products of voxels."""
-        return np.asarray(self.samples.T @ self.samples)
+        return np.asarray((X := self.samples).T @ X)
 
-    @cached_property
-    def _factor(self) -> Any:
+    def _factorise(self) -> Any:
         factor = self._cholesky(self.square, self.strength)
         self._free_products()
         return factor
@@ -323,7 +337,7 @@ class NarrowSmoother(Smoother):
     def _products(self, U: Any, Z: Matrix) -> Any:
         """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
         if self._known[0] is not U or self._known[1] is not Z:
-            to_U, to_Z = np.asarray(U.T @ self.samples).T, self.samples.T @ Z
+            to_U, to_Z = np.asarray(U.T @ (X := self.samples)).T, X.T @ Z
             found = np.hstack([to_U, to_Z]), np.asarray(U.T @ Z), Z.T @ Z
             if scipy.sparse.issparse(U):
                 return found
@@ -349,7 +363,7 @@ class NarrowSmoother(Smoother):
         which cancels in the weights to the rounding of the data: not in float32. The
         shortest mixing has nothing of it.
         """
-        X, weights = self.samples, self._weights(target)
+        X, weights = self.samples, self.coefficients(target)
         if not shortest:
             features = np.asarray(X @ weights)
             return (_centred(target) - features) / self.strength, features
@@ -360,16 +374,16 @@ class NarrowSmoother(Smoother):
         return np.asarray(X @ inside), np.asarray(X @ weights)
 
     def smooth(self, B: Any) -> Matrix:
-        return np.asarray(self.samples @ self._weights(B))
+        return np.asarray(self.samples @ self.coefficients(B))
 
-    def _weights(self, target: Any) -> Matrix:
+    def coefficients(self, target: Any) -> Matrix:
         return _cho_solve(self._factor, self.samples.T @ _centred(target))
 
     def features(self, mixing: Matrix) -> Matrix:
-        return np.asarray(self.samples @ (self.samples.T @ mixing))
+        return np.asarray((X := self.samples) @ (X.T @ mixing))
 
     def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
-        parts = [self.samples[rows] for rows in blocks]
+        parts = [self.as_kept[rows] for rows in blocks]
         return [
             (np.eye(len(X)) - X @ _cho_solve(self._factor, X.T)) / self.strength
             for X in parts

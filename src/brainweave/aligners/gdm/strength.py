@@ -6,7 +6,7 @@ their groups, or the features of their stimuli, best when a whole block (a run) 
 out (docs/gdm.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,13 +102,13 @@ def choose_strength(
     voxels = [
         b.n_voxels - b.constant_voxels.size if b.is_linear else None for b in bases
     ]
-    return covariance_strength(list(map(_products, bases)), voxels), "ledoit-wolf"
+    return covariance_strength(map(_products, bases), voxels), "ledoit-wolf"
 
 
 def _products(basis: SubjectBasis) -> Any:
     """Return the Gram matrix, or the samples where voxels are fewer."""
     if basis.uses_covariance:
-        return basis._narrow
+        return basis.narrow
     return basis.gram if basis.gram_on_device is None else basis.gram_on_device
 
 
@@ -308,7 +308,7 @@ def _correlation(a: Matrix, b: Matrix) -> float:
 
 
 def covariance_strength(
-    products: Sequence[Matrix], n_voxels: Sequence[int | None]
+    products: Iterable[Matrix], n_voxels: Sequence[int | None]
 ) -> float:
     r"""Take rho from the shrinkage of the voxels' covariance, averaged over subjects.
 

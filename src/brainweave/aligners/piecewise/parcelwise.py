@@ -140,7 +140,8 @@ class Parcelwise(PiecewiseAligner):
         ``Parcellations``, or a name such as "schaefer-400". Atlases with a table of
         names give these. 0, None and the empty string are background.
     n_jobs : int, optional
-        Parcels worked on at the same time, in threads; default one per core. Inside
+        Parcels worked on at the same time, in threads, or in processes if this takes
+        longer than 20 seconds of one core; default one per core. Inside
         ``joblib.parallel_config`` the configured backend is used instead. The result
         does not depend on it.
     progress : bool or callable, default=False
