@@ -218,7 +218,6 @@ class _Halves:
             self.folds.append((fold, part))
         self.k, self.over_subjects = k, over_subjects
         self.n_subjects, self.per_subject = len(codes), per_subject
-        self.with_places = places is not None
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
@@ -262,7 +261,7 @@ class _Halves:
         fold, _ = self.folds[number]
         joint = self._fitted.pop((number, rho), None) or JointRidge(
             [one.smoother.at(rho) for one in fold.values()],
-            [one.Z for one in fold.values()] if self.with_places else None,
+            [one.Z for one in fold.values()] if self.unit < np.inf else None,
             over_subjects=self.over_subjects,
         )
         self._fitted[number, rho] = joint  # the last one

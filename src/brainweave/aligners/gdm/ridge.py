@@ -107,9 +107,12 @@ class LeadingGroups:
 def _choose(joint: JointRidge, graph: Graph, k: int) -> str:
     if graph.matrix is not None:
         return "matrix"
-    rank = sum(term.rank for term in graph.groups)
+    kinds = {type(smoother) for smoother in joint.smoothers}
+    few = FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
+    if kinds == {GramSmoother}:  # all by one inverse of its samples' size
+        few = max(FEW_GROUPS, min(MANY_GROUPS, *graph.lengths))
     # products converge slowly where the last of many components is noise
-    if rank <= max(_few_groups(joint, graph), 100 * k):
+    if sum(term.rank for term in graph.groups) <= max(few, 100 * k):
         return "closed"
     return "operator" if is_positive(graph) else "closed"
 
@@ -117,14 +120,6 @@ def _choose(joint: JointRidge, graph: Graph, k: int) -> str:
 def is_positive(graph: Graph) -> bool:
     """Whether the graph joins groups, with weights that are not negative."""
     return graph.matrix is None and all(term.is_positive for term in graph.groups)
-
-
-def _few_groups(joint: JointRidge, graph: Graph) -> int:
-    """Return up to how many groups the matrix P is formed."""
-    kinds = {type(smoother) for smoother in joint.smoothers}
-    if kinds == {GramSmoother}:  # all by one inverse of its samples' size
-        return max(FEW_GROUPS, min(MANY_GROUPS, *graph.lengths))
-    return FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
 
 
 # the routes: each returns mu and, per subject, the right-hand sides of its map

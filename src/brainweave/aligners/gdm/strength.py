@@ -25,7 +25,7 @@ from brainweave.aligners.gdm.smoother import (
 )
 from brainweave.basis.basis import SubjectBasis, recall
 from brainweave.basis.linalg import signed_factor
-from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
+from brainweave.graphs.builders import NO_GROUP, Graph
 
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
@@ -90,11 +90,16 @@ def choose_strength(
         chosen = evenly_spaced(len(bases), MOST_SUBJECTS)
         few = [bases[i] for i in chosen]
         featured = [term for term in graph.groups if term.features is not None]
+        term = [*featured, *graph.groups][0]
+        codes = [term.codes[graph.slices()[i]] for i in chosen]
         if featured:
-            targets = _feature_targets(featured[0], graph)
-            return choose_by_features(few, [targets[i] for i in chosen], n_jobs)
-        codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
-        found = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs)
+            factor, targets = signed_factor(term.affinity)[0], []
+            for i, own in zip(chosen, codes, strict=True):
+                at = np.flatnonzero(own != NO_GROUP)
+                weighed = term.loadings(graph.slices()[i]) @ factor
+                targets.append((at, weighed[at]))
+            return choose_by_features(few, targets, n_jobs)
+        found = _choose_by_blocks(few, codes, n_jobs)
         if found is not None:
             return found
         if or_later:
@@ -170,14 +175,6 @@ def _search(
         return [float(value) for value in np.mean(found, axis=0)]
 
     return grid[search_grid(means, len(grid))]
-
-
-def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]]:
-    """Return the rows of each subject that have features, and these, as weighed."""
-    factor = signed_factor(term.affinity)[0]
-    rows = [np.flatnonzero(term.codes[own] != NO_GROUP) for own in graph.slices()]
-    each = zip(rows, graph.slices(), strict=True)
-    return [(at, (term.loadings(own) @ factor)[at]) for at, own in each]
 
 
 def choose_by_features(
