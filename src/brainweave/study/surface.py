@@ -30,7 +30,7 @@ from brainweave.study.spaces import (
 )
 
 _STRUCTURE = "AnatomicalStructurePrimary"
-_SIDES = {"L": "CortexLeft", "R": "CortexRight"}
+SIDES = {"L": "CortexLeft", "R": "CortexRight"}  # by hemi-<side> in file names
 _NILEARN = {"CortexLeft": "left", "CortexRight": "right"}
 
 # Vertices of a hemisphere of fsaverage3, fsaverage4 and fsaverage5.
@@ -382,7 +382,7 @@ def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
     for image in images:
         name, inside = Path(image_name(image)).name, _gifti_header(image).structure
         mark = re.search("hemi-([LR])", name)
-        sides.append(_SIDES[mark[1]] if mark else inside)
+        sides.append(SIDES[mark[1]] if mark else inside)
         stems.append(name.replace(mark[0], "") if mark else name)
         if inside not in ("", sides[-1]):
             raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")

@@ -232,7 +232,7 @@ def cross_fit(
 
     The features are rotated to `full`, those of the model of all samples.
     """
-    known = None if runs is None else encode_runs(runs)
+    known = encode_runs(runs)
     halves = halves_of(codes, known)
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
@@ -287,10 +287,12 @@ def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Ro
     return [stretches_of(c[r], of[r]) for c, of, r in each]
 
 
-def encode_runs(runs: list[Any]) -> list[Codes] | None:
+def encode_runs(runs: list[Any] | None) -> list[Codes] | None:
     """Return the runs of each subject as numbers; None where one is not known."""
     from pandas import factorize
 
+    if runs is None or any(own is None for own in runs):
+        return None
     encoded = [factorize(np.asarray(own, dtype=object))[0] for own in runs]
     return None if any((codes < 0).any() for codes in encoded) else encoded
 

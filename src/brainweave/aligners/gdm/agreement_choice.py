@@ -198,7 +198,7 @@ class _Halves:
         who = [np.unique(own[own != NO_GROUP]) for own in codes]
         if (np.bincount(np.concatenate(who)) > 1).sum() < 2:
             raise InputError("No two groups of samples are shared by subjects.")
-        known = None if runs is None else encode_runs(runs)
+        known = encode_runs(runs)
         in_second = halves_of(codes, known)
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
         self.folds, n_groups = [], len(term.names)

@@ -53,12 +53,6 @@ def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
     return GramSmoother(basis.gram, strength, name=name)
 
 
-def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
-    """Return the runs of the samples of each subject, if all are known."""
-    runs = [basis.runs for basis in bases]
-    return None if any(own is None for own in runs) else runs
-
-
 def evenly_spaced(n: int, most: int) -> Codes:
     """Return at most so many of n subjects."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))

@@ -41,7 +41,7 @@ from brainweave.study.formats.runs import (
 from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
-from brainweave.study.surface import CiftiSpace, SurfaceSpace
+from brainweave.study.surface import SIDES, CiftiSpace, SurfaceSpace
 
 _KINDS = {
     ".nii.gz": "volume",
@@ -360,8 +360,8 @@ class Dataset:
                 continue
             if _KINDS[ending] == "surface":
                 side = str(entities.pop("hemi", "L"))
-                name = {"L": "CortexLeft", "R": "CortexRight"}.get(side, side)
-                hemispheres.setdefault(tuple(entities.items()), {})[name] = path
+                both = hemispheres.setdefault(tuple(entities.items()), {})
+                both[SIDES.get(side, side)] = path
             elif entities.get("part", "mag") == "mag":
                 runs.append(BidsRun(entities, _KINDS[ending], path))
         for key, sides in hemispheres.items():
