@@ -250,26 +250,20 @@ def score_folds(
     split: SplitStudy,
     measure: Measure,
     *,
-    leave_out: int = 1,
-    protocol: str = "held-out",
     seed: int | None = None,
-    only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
+    **folds: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Align and score; yield a record per fold, with ``n_jobs=1`` once it is scored."""
+    """Align and score; yield a record per fold, with ``n_jobs=1`` once it is scored.
+
+    Which folds there are is passed on to :func:`align_folds`.
+    """
     check_scored(measure, split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
     context = ScoringContext(draw, seed, n_jobs)
-    batches = align_folds(
-        copy_with_seed(aligner, seed),
-        split,
-        leave_out=leave_out,
-        protocol=protocol,
-        only=only,
-        n_jobs=n_jobs,
-    )
-    for batch in batches:
+    seeded = copy_with_seed(aligner, seed)
+    for batch in align_folds(seeded, split, n_jobs=n_jobs, **folds):
         for fold, found in measure.folds(batch, split, context):
             n_components = getattr(fold.aligner, "n_components_", None)
             yield {

@@ -202,11 +202,11 @@ def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
     linked = target.any(axis=1)
     if not linked.any():
         return 1.0
-    sizes = [
-        float(np.linalg.norm(_spread(of, linked) * mu))
+    wanted, size = (
+        float(np.linalg.norm(np.sqrt(np.mean(of[linked] ** 2, axis=0)) * mu))
         for of in (target - target.mean(axis=0), features)
-    ]
-    return sizes[0] / sizes[1] if sizes[1] > 0 else 1.0
+    )
+    return wanted / size if size > 0 else 1.0
 
 
 def common_scale(
@@ -217,16 +217,12 @@ def common_scale(
     A feature that is constant stays as it is.
     """
     squares = [
-        (amplitude(f, t, mu) * _spread(f, t.any(axis=1))) ** 2
+        (amplitude(f, t, mu) * np.sqrt(np.mean(f[t.any(axis=1)] ** 2, axis=0))) ** 2
         for f, t in zip(features, targets, strict=True)
         if t.any()
     ]
     found = np.sqrt(np.mean(squares, axis=0))
     return np.asarray(spread / np.where(found > 0, found, 1.0))
-
-
-def _spread(centred: Matrix, rows: Any) -> Matrix:
-    return np.asarray(np.sqrt(np.mean(centred[rows] ** 2, axis=0)))
 
 
 def _divide(columns: Matrix, by: Matrix) -> Matrix:

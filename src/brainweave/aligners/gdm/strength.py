@@ -129,8 +129,9 @@ def _choose_by_blocks(
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0]
         known = own != NO_GROUP
         known_runs = None if runs is None else runs[known]
-        if leave_out_blocks(own[known], known_runs) is not None:
-            by_runs = by_runs and run_blocks(own[known], known_runs) is not None
+        blocks = leave_out_blocks(own[known], known_runs)
+        if blocks is not None:
+            by_runs = by_runs and blocks is known_runs
             parts.append((basis, own, runs))
     if not parts:
         return None
@@ -257,21 +258,15 @@ def group_contrasts(codes: Codes) -> Matrix:
     return np.asarray(one_hot - one_hot.mean(axis=0))
 
 
-def run_blocks(codes: Codes, runs: Codes | None) -> Codes | None:
-    """Return the runs, or None unless two groups are in two of them."""
-    return runs if runs is not None and _count_repeated(codes, runs) > 1 else None
-
-
 def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
     """Return the block of each sample, or None where nothing can be left out.
 
-    Blocks are the runs, if they can be left out. Otherwise the samples of each group
-    are cut into 4 blocks in their order, or as many as it has samples.
+    Blocks are the runs, if two groups are in two of them. Otherwise the samples of each
+    group are cut into 4 blocks in their order, or as many as it has samples.
     """
     codes = np.asarray(codes)
-    by_run = run_blocks(codes, runs)
-    if by_run is not None:
-        return by_run
+    if runs is not None and _count_repeated(codes, runs) > 1:
+        return runs
     order = np.argsort(codes, kind="stable")
     _, first, sizes = np.unique(codes[order], return_index=True, return_counts=True)
     size = np.repeat(sizes, sizes)
