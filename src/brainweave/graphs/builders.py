@@ -533,7 +533,8 @@ def neighbor_graph(features: Sequence[Any], *, n_neighbors: int = 10) -> Graph:
     features : sequence of array-like of shape (n_samples_i, n_features)
         What describes the samples: stimulus features, ratings, model embeddings.
     n_neighbors : int, default=10
-        Number of samples of other subjects that each sample is connected with.
+        Number of samples of other subjects that each sample is connected with, the
+        nearest by Euclidean distance.
 
     Returns
     -------

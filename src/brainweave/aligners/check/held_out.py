@@ -323,8 +323,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     """
     model = seeded_copy(aligner, 0)
     each = zip(bases, rows, held_out, stretches, strict=True)
-    pairs = [_half_basis(*own) for own in each]
-    halves = [basis for basis, _ in pairs]
+    halves, others = map(list, zip(*(_half_basis(*own) for own in each), strict=True))
     places = getattr(aligner, "_aligning_places", None)
     for i, half in enumerate(halves):
         if (memory := bases[i].memory) is not None:
@@ -347,8 +346,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         model.set_params(n_components=k)
     if graph is not None:
         most = sum(b.n_kept for b in halves) if model._needs_eigenbasis else k
-        model.set_params(n_components=min(k, most))
-        model.set_params(graph=select_samples(graph, rows))
+        model.set_params(n_components=min(k, most), graph=select_samples(graph, rows))
         if "constraint" in params:  # that for which the name of its graph stands
             model.set_params(constraint=aligner.constraint_)
         model._first_ridges = getattr(aligner, "_met_ridges", None)
@@ -356,8 +354,8 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))
         model._set_solution(halves, solution)
-        maps = zip(model.maps_, pairs, strict=True)
-        new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
+        pairs = zip(model.maps_, others, strict=True)
+        new = [np.asarray(m.transform(held), float) for m, held in pairs]
         for i, m in enumerate(model.maps_):
             place = getattr(m, "place", None)
             if place is not None and places is not None:
