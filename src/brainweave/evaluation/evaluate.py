@@ -366,7 +366,7 @@ def _align(
     fitted, y = clone(aligner), half.y_for(aligner)
     if isinstance(fitted, BaseAligner):
         fitted._warns_of_input = False  # said once, of the whole study
-        if joining:  # they have settings of their own
+        if joining:  # those have settings of their own
             lists = _settings_per_subject(fitted, n)
             fitted.set_params(**{k: [v[i] for i in who] for k, v in lists.items()})
     X = _inputs(aligner, half, who, n_jobs=n_jobs)
