@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough  # examples-quick runs it
+
 QUICKSTART = Path(__file__).parents[1] / "docs/quickstart.md"
 SHOWN = ["study", "gdm", "gdm.maps_[0]", "alignment_check(gdm)", "result"]
 DRAWN = [

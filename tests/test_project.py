@@ -156,6 +156,7 @@ def test_a_requirement_that_the_recipe_lacks_is_found():
     assert "attrs >=24" in found
 
 
+@pytest.mark.thorough  # examples-quick runs it
 def test_mutants_are_made_run_and_told_apart():
     """The quick form of make mutants: few changes of one small module."""
     if not hasattr(os, "fork"):
