@@ -135,8 +135,7 @@ def _choose_by_blocks(
             parts.append((basis, own, runs))
     if not parts:
         return None
-    best = _search(GRID, _criterion_at, parts, n_jobs)
-    return best, "runs" if by_runs else "blocks"
+    return _search(GRID, _criterion_at, parts, n_jobs), "runs" if by_runs else "blocks"
 
 
 def _criterion_at(
