@@ -177,6 +177,7 @@ def test_runs_are_numbered_in_the_order_in_which_they_appear():
     first, second = encode_runs([["b", "b", "a"], [3, 1, 3]])
     assert first.tolist() == [0, 0, 1]
     assert second.tolist() == [0, 1, 0]
+    assert encode_runs(None) is encode_runs([["a", "b"], None]) is None
     assert encode_runs([["a", None], ["a", "b"]]) is None
     assert encode_runs([["a", "b"], [float("nan"), 1]]) is None
 

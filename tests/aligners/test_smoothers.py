@@ -25,7 +25,6 @@ from brainweave.aligners.gdm.strength import (
     evenly_spaced,
     group_contrasts,
     leave_out_blocks,
-    runs_of,
     search_grid,
 )
 
@@ -343,8 +342,6 @@ def test_where_the_strength_comes_from_is_told(rng):
     assert choose_strength("auto", with_runs, graph, **how)[1] == "runs"
     mixed = [plain[0], with_runs[1]]
     assert choose_strength("auto", mixed, graph, **how)[1] == "blocks"
-    assert runs_of(mixed) is runs_of(plain) is None
-    assert_array_equal(runs_of(with_runs), [runs, runs])
     by_covariance = choose_strength("ledoit-wolf", plain, graph, **how)
     assert by_covariance[1] == "ledoit-wolf"
     Z = [(x - x.mean(0)) / x.std(0) for x in X]

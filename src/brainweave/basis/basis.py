@@ -286,10 +286,6 @@ class SubjectBasis(VoxelPass):
         return self._centred
 
     @property
-    def _centring_of_gram(self) -> Centring:
-        return self._center()[1] if self._centring is None else self._centring
-
-    @property
     def gram(self) -> Matrix:
         """The centred Gram matrix of the samples."""
         return self._center()[0]
@@ -315,11 +311,8 @@ class SubjectBasis(VoxelPass):
 
     def eigenbasis(self) -> Spectrum:
         """Return the eigenvalues that are not zero to rounding, and kept vectors."""
-        if self._spectrum is None:
-            self._spectrum = self._decompose()
-        return self._spectrum
-
-    def _decompose(self) -> Spectrum:
+        if self._spectrum is not None:
+            return self._spectrum
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
@@ -335,13 +328,14 @@ class SubjectBasis(VoxelPass):
         values = values[:positive]
         vectors = vectors[:, : _n_for_energy(self.energy, values, self.dtype)]
         if is_torch(vectors):
-            return Spectrum(values, to_numpy(vectors.contiguous()), lost)
-        if covariance:
+            vectors = to_numpy(vectors.contiguous())
+        elif covariance:
             own = values[: vectors.shape[1]]
             vectors = self.narrow @ (vectors / np.sqrt(own))
             if own[-1] < 1e-8 * own[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
-        return Spectrum(values, np.ascontiguousarray(vectors), lost)
+        self._spectrum = Spectrum(values, np.ascontiguousarray(vectors), lost)
+        return self._spectrum
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, with descending eigenvalues."""
@@ -475,13 +469,14 @@ class SubjectBasis(VoxelPass):
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the centred kernel of samples, or their products, to aligning ones."""
+        centring = self._center()[1] if self._centring is None else self._centring
         if self.kernel.from_products:
             found = Z if isinstance(Z, SampleProducts) else self.products_with(Z, name)
             squares = np.zeros(self.n_samples)  # only one kernel has a use for them
             if self.kernel.name == "gaussian":
                 squares = self.products().diagonal()
             cross = self.kernel.up_to_constant(found.cross, found.squares, squares)
-            return self._centring_of_gram.center_new(cross)
+            return centring.center_new(cross)
         Z = self.check_samples(Z, name)
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
@@ -489,7 +484,7 @@ class SubjectBasis(VoxelPass):
             raise InputError(f"{name} has NaN or infinite values.")
         if not given:
             samples = self.kernel.call(samples, self._dense(self._data), name)
-        return self._centring_of_gram.center_new(samples)
+        return centring.center_new(samples)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones."""
@@ -497,9 +492,9 @@ class SubjectBasis(VoxelPass):
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         return self._products_with(self.check_samples(Z, name), name)
 
-    def project(self, Z: Any, name: str = "Z") -> Matrix:
+    def project(self, Z: Any) -> Matrix:
         """Return the coordinates of other samples of this subject."""
-        return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
+        return self.kernel_to(Z) @ (self.vectors / np.sqrt(self.values))
 
     def weights(self, coef: Matrix) -> NDArray[Any]:
         """Turn coefficients (n_kept, K) into voxel weights (linear kernel alone)."""

@@ -250,26 +250,20 @@ def score_folds(
     split: SplitStudy,
     measure: Measure,
     *,
-    leave_out: int = 1,
-    protocol: str = "held-out",
     seed: int | None = None,
-    only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
+    **folds: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Align and score; yield a record per fold, with ``n_jobs=1`` once it is scored."""
+    """Align and score; yield a record per fold, with ``n_jobs=1`` once it is scored.
+
+    Which folds there are is passed on to :func:`align_folds`.
+    """
     check_scored(measure, split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
     context = ScoringContext(draw, seed, n_jobs)
-    batches = align_folds(
-        copy_with_seed(aligner, seed),
-        split,
-        leave_out=leave_out,
-        protocol=protocol,
-        only=only,
-        n_jobs=n_jobs,
-    )
-    for batch in batches:
+    seeded = copy_with_seed(aligner, seed)
+    for batch in align_folds(seeded, split, n_jobs=n_jobs, **folds):
         for fold, found in measure.folds(batch, split, context):
             n_components = getattr(fold.aligner, "n_components_", None)
             yield {
@@ -369,7 +363,12 @@ def _align(
     """Align the subjects of a half, of whom some join when the template is finished."""
     n = half.n_subjects
     who = [i for i in range(n) if i not in joining]
-    fitted, y = _for_subjects(aligner, who, n), half.y_for(aligner)
+    fitted, y = clone(aligner), half.y_for(aligner)
+    if isinstance(fitted, BaseAligner):
+        fitted._warns_of_input = False  # said once, of the whole study
+        if joining:  # those have settings of their own
+            lists = _settings_per_subject(fitted, n)
+            fitted.set_params(**{k: [v[i] for i in who] for k, v in lists.items()})
     X = _inputs(aligner, half, who, n_jobs=n_jobs)
     with _errors_by_subject_id(half, who):
         fitted.fit(X, None if y is None else [y[i] for i in who])
@@ -377,8 +376,7 @@ def _align(
     if joining:
         new = _inputs(aligner, half, joining, n_jobs=n_jobs)
         for i, x in zip(joining, new, strict=True):
-            own = None if y is None else _known_to(y, who, y[i])
-            found[i] = _join(aligner, fitted, half, i, X=x, y=own)
+            found[i] = _join(aligner, fitted, half, i, X=x, y=_known_to(y, who, i))
     maps, from_bases = [found[i] for i in range(n)], takes_bases(aligner)
     shared = half.map_scored(maps, from_bases=from_bases, n_jobs=n_jobs)
     return shared, maps, fitted
@@ -391,8 +389,8 @@ def join_with(
 
     `who` are those who were fitted; `rows` are the samples it has.
     """
-    y, subject = half.y_for(aligner), half.aligning.subjects[i].select(rows)
-    own = None if y is None else _known_to(y, who, y[i])
+    own = _known_to(half.y_for(aligner), who, i)
+    subject = half.aligning.subjects[i].select(rows)
     X: Any = subject.data()
     if isinstance(aligner, BaseAligner):
         fitted, own = fitted._for_rows(rows, own)
@@ -403,14 +401,19 @@ def join_with(
 
 
 def _join(aligner: Any, fitted: Any, half: Split, i: int, *, X: Any, y: Any) -> Any:
-    places = _voxel_places(aligner, i, half.n_subjects)
+    places = {}
+    if isinstance(aligner, BaseAligner) and not takes_bases(aligner):
+        lists = _settings_per_subject(aligner, half.n_subjects)
+        places = {name: own[i] for name, own in lists.items() if name in PER_SUBJECT}
     with _errors_by_subject_id(half, [i], new=True):
         return fitted.fit_new_subject(X, y, **places)
 
 
-def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
+def _known_to(y: list[Any] | None, who: list[int], new: int) -> Any:
     """Forget the labels, or ids, of a newcomer that no other has: they join nothing."""
-    table = np.array(own, dtype=object)
+    if y is None:
+        return None
+    table = np.array(y[new], dtype=object)
     columns = table.reshape(len(table), -1)  # one, or labels and ids
     for number, column in enumerate(columns.T):
         others = (np.asarray(y[i], dtype=object).reshape(len(y[i]), -1) for i in who)
@@ -456,17 +459,6 @@ def takes_bases(aligner: Any) -> bool:
     return isinstance(aligner, BaseAligner) and aligner._takes_bases
 
 
-def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
-    """Copy an aligner; settings given per subject are cut to these subjects."""
-    copy = clone(aligner)
-    if isinstance(copy, BaseAligner):
-        copy._warns_of_input = False  # said once, of the whole study
-        if len(who) < n_subjects:
-            lists = _settings_per_subject(copy, n_subjects)
-            copy.set_params(**{k: [v[i] for i in who] for k, v in lists.items()})
-    return copy
-
-
 def _settings_per_subject(aligner: Any, n_subjects: int) -> dict[str, Any]:
     """Return the settings that have one entry per subject, rather than one for all."""
     found = {}
@@ -474,17 +466,9 @@ def _settings_per_subject(aligner: Any, n_subjects: int) -> dict[str, Any]:
         kind = name.split("__")[-1]
         if not isinstance(value, list | tuple) or len(value) != n_subjects:
             continue
-        if kind in PER_SUBJECT:
-            if is_per_subject(value, PER_SUBJECT[kind]):
-                found[name] = value
-        elif kind in ("kernel", "kernel_params", "energy"):
+        dimensions = PER_SUBJECT.get(kind)
+        if kind in ("kernel", "kernel_params", "energy") or (
+            dimensions is not None and is_per_subject(value, dimensions)
+        ):
             found[name] = value
     return found
-
-
-def _voxel_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
-    """Return where one subject's voxels lie, as settings of a piecewise aligner."""
-    if not isinstance(aligner, BaseAligner) or takes_bases(aligner):
-        return {}
-    lists = _settings_per_subject(aligner, n_subjects)
-    return {name: value[i] for name, value in lists.items() if name in PER_SUBJECT}

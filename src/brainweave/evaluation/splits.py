@@ -402,8 +402,13 @@ def split_study(
         if block is not None or border:
             design |= {"block": block, "border": border}
         masks = half_masks(whole, halves, block, border)
-        if shared := _scaled_together(whole, masks[0]):
-            design["standardised_together"] = shared
+        pairs, scaled = zip(whole, masks[0], strict=True), scaled_within(whole.record)
+        runs_are_cut = any(
+            s.runs is None or {*s.runs[half].tolist()} & {*s.runs[~half].tolist()}
+            for s, half in pairs
+        )
+        if scaled is not None and (scaled != "run" or runs_are_cut):
+            design["standardised_together"] = scaled
         splits, parts = split_in_halves(whole, masks), []
     for each in (whole, *parts):
         check_labels_overlap([s.labels for s in each], list(map(repr, each.ids)))
@@ -421,18 +426,6 @@ def split_in_halves(study: Study, masks: Any) -> list[Split]:
         for rows in masks
     )
     return [Split(first, second), Split(second, first)]
-
-
-def _scaled_together(study: Study, masks: Sequence[Any]) -> str | None:
-    """Name what was standardised as one and is now divided: "all", "run" or nothing."""
-    within = scaled_within(study.record)
-    if within != "run":
-        return within
-    for subject, mask in zip(study, masks, strict=True):
-        runs = subject.runs
-        if runs is None or set(runs[mask].tolist()) & set(runs[~mask].tolist()):
-            return within
-    return None
 
 
 def refuse_aligned(study: Iterable[Subject]) -> None:
@@ -482,10 +475,8 @@ def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
             f"leave_out={leave_out} leaves no subject to train on; the study has "
             f"{n_subjects}."
         )
-    return [
-        list(range(start, min(start + leave_out, n_subjects)))
-        for start in range(0, n_subjects, leave_out)
-    ]
+    everyone = list(range(n_subjects))
+    return [everyone[i : i + leave_out] for i in everyone[::leave_out]]
 
 
 def as_study(study: Any, y: Any = None, *, keep_labels: bool = False) -> Study:

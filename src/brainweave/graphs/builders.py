@@ -525,9 +525,7 @@ def feature_graph(features: Sequence[Any], *, whiten: bool | float = True) -> Gr
     return Graph(tuple(map(len, arrays)), (term,))
 
 
-def neighbor_graph(
-    features: Sequence[Any], *, n_neighbors: int = 10, metric: str = "euclidean"
-) -> Graph:
+def neighbor_graph(features: Sequence[Any], *, n_neighbors: int = 10) -> Graph:
     """Connect each sample with its nearest neighbours among other subjects' samples.
 
     Parameters
@@ -535,9 +533,8 @@ def neighbor_graph(
     features : sequence of array-like of shape (n_samples_i, n_features)
         What describes the samples: stimulus features, ratings, model embeddings.
     n_neighbors : int, default=10
-        Number of samples of other subjects that each sample is connected with.
-    metric : str, default="euclidean"
-        Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
+        Number of samples of other subjects that each sample is connected with, the
+        nearest by Euclidean distance.
 
     Returns
     -------
@@ -570,7 +567,7 @@ def neighbor_graph(
     nearest = []
     for i, own in enumerate(arrays):
         others = np.flatnonzero(where != i)
-        search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric)
+        search = NearestNeighbors(n_neighbors=n_neighbors)
         found = search.fit(stacked[others]).kneighbors(own, return_distance=False)
         nearest.append(others[found.ravel()])
     rows = np.repeat(np.arange(where.size), n_neighbors)

@@ -356,7 +356,7 @@ def _pieces(model: Any, check: Any) -> Part:
     figure = None
     with suppress(BrainweaveError):  # a space that is not known, or without a picture
         image = model.piece_image(check.pieces["agreement"])
-        space = model._places_of_pieces(0)[0].space
+        space = model._places_of_pieces()[0].space
         title = TEXTS["elements"]["pieces"]["title"]
         figure = picture(plotting.plot_brain(image, space), title, brain=True)
     ranked = check.pieces.sort_values(["p", "agreement"], ascending=[True, False])

@@ -1,6 +1,5 @@
 """Brain models of CIFTI files, and GIfTI surfaces of one hemisphere or both."""
 
-import gzip
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -31,7 +30,7 @@ from brainweave.study.spaces import (
 )
 
 _STRUCTURE = "AnatomicalStructurePrimary"
-_SIDES = {"L": "CortexLeft", "R": "CortexRight"}
+SIDES = {"L": "CortexLeft", "R": "CortexRight"}  # by hemi-<side> in file names
 _NILEARN = {"CortexLeft": "left", "CortexRight": "right"}
 
 # Vertices of a hemisphere of fsaverage3, fsaverage4 and fsaverage5.
@@ -383,7 +382,7 @@ def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
     for image in images:
         name, inside = Path(image_name(image)).name, _gifti_header(image).structure
         mark = re.search("hemi-([LR])", name)
-        sides.append(_SIDES[mark[1]] if mark else inside)
+        sides.append(SIDES[mark[1]] if mark else inside)
         stems.append(name.replace(mark[0], "") if mark else name)
         if inside not in ("", sides[-1]):
             raise StudyError(f"{name!r} is {inside} inside. Correct one of them.")
@@ -434,9 +433,8 @@ def _gifti_header(image: ImageLike) -> _GiftiHeader:
         n_samples, n_vertices = np.atleast_2d(image.T).shape
         return _GiftiHeader(n_samples, n_vertices, "")
     if isinstance(image, str | PathLike):
-        opener = gzip.open if str(image).endswith(".gz") else open
         parser = _HeaderParser()
-        with reading(image), opener(image, "rb") as file:
+        with reading(image), nib.openers.ImageOpener(image, "rb") as file:
             parser.parse(fptr=file)
         arrays, meta = parser.img.darrays, parser.img.meta
         shapes = [tuple(array.dims) for array in arrays]

@@ -281,7 +281,7 @@ def count_holding(
     """Count a GDM's components that hold up on held-out samples; keep the check."""
     k = max(1, found.n_informative(k))
     fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
-    runs, draws = _list_unless_missing(b.runs for b in bases), (N_PERMUTATIONS, 0)
+    runs, draws = [b.runs for b in bases], (N_PERMUTATIONS, 0)
     full, by_share = found.first(k).features, "labels" not in aligner._joined_by()
     try:
         codes = _graph_codes(graph)

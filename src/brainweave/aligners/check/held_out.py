@@ -51,12 +51,8 @@ class Fold(NamedTuple):
 
     def of(self, subjects: list[int]) -> "Fold":
         """Return the samples of some of the subjects."""
-        return self._replace(
-            rows=[self.rows[i] for i in subjects],
-            features=[self.features[i] for i in subjects],
-            codes=[self.codes[i] for i in subjects],
-            stretches=[self.stretches[i] for i in subjects],
-        )
+        chosen = ([own[i] for i in subjects] for own in self[:4])
+        return Fold._make((*chosen, *self[4:]))
 
 
 def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
@@ -64,10 +60,10 @@ def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
 
     Whole runs are taken in turn where every subject has several. Otherwise the time
     line is cut: for groups that no subject has twice, as time points, in the middle of
-    the scan; for others, as categories, between two blocks of
-    every subject, so that as many samples as possible have one of their own group on
-    the other side. Samples without a group join the half of the sample before them;
-    where none has one, half of them each.
+    the scan; for others, as categories, between two blocks of every subject, so that
+    as many samples as possible have one of their own group on the other side. Samples
+    without a group join the half of the sample before them; where none has one, half
+    of them each.
     """
     n_groups = max(int(c.max(initial=-1)) for c in codes) + 1
     counts = [np.bincount(c[c != NO_GROUP], minlength=n_groups) for c in codes]
@@ -236,7 +232,7 @@ def cross_fit(
 
     The features are rotated to `full`, those of the model of all samples.
     """
-    known = None if runs is None else encode_runs(runs)
+    known = encode_runs(runs)
     halves = halves_of(codes, known)
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
@@ -291,10 +287,12 @@ def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Ro
     return [stretches_of(c[r], of[r]) for c, of, r in each]
 
 
-def encode_runs(runs: list[Any]) -> list[Codes] | None:
+def encode_runs(runs: list[Any] | None) -> list[Codes] | None:
     """Return the runs of each subject as numbers; None where one is not known."""
     from pandas import factorize
 
+    if runs is None or any(own is None for own in runs):
+        return None
     encoded = [factorize(np.asarray(own, dtype=object))[0] for own in runs]
     return None if any((codes < 0).any() for codes in encoded) else encoded
 
@@ -325,21 +323,18 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     """
     model = seeded_copy(aligner, 0)
     each = zip(bases, rows, held_out, stretches, strict=True)
-    pairs = [_half_basis(*own) for own in each]
-    halves = [basis for basis, _ in pairs]
+    halves, others = map(list, zip(*(_half_basis(*own) for own in each), strict=True))
+    places = getattr(aligner, "_aligning_places", None)
     for i, half in enumerate(halves):
         if (memory := bases[i].memory) is not None:
             key = tuple(own.tobytes() for own in (rows[i], *stretches[i]))
             half.memory = recall(memory, "half", key, dict)
-    places = getattr(aligner, "_aligning_places", None)
-    if places is not None:
-        for i, half in enumerate(halves):
-            if places[i] is bases[i]._narrow and not bases[i].reliable:
-                # its voxels are the places
-                half.place_samples = (
-                    half._data if half._narrow is None else half._narrow
-                )
-                continue
+        if places is None:
+            continue
+        if places[i] is bases[i]._narrow and not bases[i].reliable:
+            # its voxels are the places
+            half.place_samples = half._data if half._narrow is None else half._narrow
+        else:
             change = partial(remove_trends, rows=rows[i], stretches=stretches[i])
             half.place_samples = _Rows(places[i], rows[i], change)
     params = model.get_params(deep=False)
@@ -351,8 +346,7 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         model.set_params(n_components=k)
     if graph is not None:
         most = sum(b.n_kept for b in halves) if model._needs_eigenbasis else k
-        model.set_params(n_components=min(k, most))
-        model.set_params(graph=select_samples(graph, rows))
+        model.set_params(n_components=min(k, most), graph=select_samples(graph, rows))
         if "constraint" in params:  # that for which the name of its graph stands
             model.set_params(constraint=aligner.constraint_)
         model._first_ridges = getattr(aligner, "_met_ridges", None)
@@ -360,8 +354,8 @@ def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))
         model._set_solution(halves, solution)
-        maps = zip(model.maps_, pairs, strict=True)
-        new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
+        pairs = zip(model.maps_, others, strict=True)
+        new = [np.asarray(m.transform(held), float) for m, held in pairs]
         for i, m in enumerate(model.maps_):
             place = getattr(m, "place", None)
             if place is not None and places is not None:

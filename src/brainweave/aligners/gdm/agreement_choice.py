@@ -198,7 +198,7 @@ class _Halves:
         who = [np.unique(own[own != NO_GROUP]) for own in codes]
         if (np.bincount(np.concatenate(who)) > 1).sum() < 2:
             raise InputError("No two groups of samples are shared by subjects.")
-        known = None if runs is None else encode_runs(runs)
+        known = encode_runs(runs)
         in_second = halves_of(codes, known)
         of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
         self.folds, n_groups = [], len(term.names)
@@ -218,7 +218,6 @@ class _Halves:
             self.folds.append((fold, part))
         self.k, self.over_subjects = k, over_subjects
         self.n_subjects, self.per_subject = len(codes), per_subject
-        self.with_places = places is not None
         self.unit = np.inf if places is None else place_unit(places)
         self._fitted: dict[tuple[int, float], JointRidge] = {}
         self._leading: dict[int, LeadingGroups] = {}
@@ -262,7 +261,7 @@ class _Halves:
         fold, _ = self.folds[number]
         joint = self._fitted.pop((number, rho), None) or JointRidge(
             [one.smoother.at(rho) for one in fold.values()],
-            [one.Z for one in fold.values()] if self.with_places else None,
+            [one.Z for one in fold.values()] if self.unit < np.inf else None,
             over_subjects=self.over_subjects,
         )
         self._fitted[number, rho] = joint  # the last one

@@ -44,11 +44,7 @@ from brainweave.aligners.gdm.ridge import (
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.shared_map import Placement, SharedMap
-from brainweave.aligners.gdm.strength import (
-    choose_strength,
-    runs_of,
-    smoother_of,
-)
+from brainweave.aligners.gdm.strength import choose_strength, smoother_of
 from brainweave.aligners.maps import PlacePart
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
@@ -250,18 +246,6 @@ class GDM(GraphAligner):
     def _features_are_weighed(self) -> bool:  # type: ignore[override]
         return self.scale == "agreement"
 
-    def _constraint_of(self, graph: Graph) -> str:
-        """Return the constraint that is asked for, or that the graph calls for."""
-        if self.constraint == "subject" and not is_positive(graph):
-            raise InputError(
-                f"constraint='subject' of {self._owner} is for graphs whose edges all "
-                "attract, such as 'labels', 'time' or that of features."
-            )
-        if self.constraint is not None:
-            return self.constraint
-        by_time = is_named(self.graph, "time", "labels+time")
-        return "subject" if by_time and is_incomplete(graph) else "global"
-
     @property
     def _chooses(self) -> bool:  # type: ignore[override]
         place = self.place is not None and self.place_shrinkage == "auto"
@@ -282,7 +266,8 @@ class GDM(GraphAligner):
                 settled["place"] = None
         return settled
 
-    def _check_options(self) -> None:
+    def _check_options(self, graph: Graph) -> None:
+        """Check them; settle the constraint, which the graph may call for."""
         for name, allowed in OPTIONS.items():
             given = getattr(self, name)
             if given is not None or name != "constraint":
@@ -291,11 +276,19 @@ class GDM(GraphAligner):
             owner, hint = self._owner, "It is in units of mean eigenvalues, or 'auto'."
             ridge = self.place_shrinkage
             check_number("place_shrinkage", ridge, "(0, inf]", owner=owner, hint=hint)
+        if self.constraint == "subject" and not is_positive(graph):
+            raise InputError(
+                f"constraint='subject' of {self._owner} is for graphs whose edges all "
+                "attract, such as 'labels', 'time' or that of features."
+            )
+        by_time = is_named(self.graph, "time", "labels+time")
+        own = "subject" if by_time and is_incomplete(graph) else "global"
+        self.constraint_ = self.constraint or own
 
     def _solve_graph(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
-        self._check_options()
+        self._check_options(graph)
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases
         )
@@ -304,7 +297,6 @@ class GDM(GraphAligner):
             ranks = [min(int((t.counts > 0).sum()), t.rank) for t in graph.groups]
             most = min(dimensions, sum(ranks))
         k, auto = self._wanted_components(min(most, MOST_TRIED))
-        self.constraint_ = self._constraint_of(graph)
         places = self._find_places(bases, graph)
         with subject_threads(len(bases), self.n_jobs, share_cores=True) as each:
             joint, directions = self._choose_ridges(bases, places, graph, k, each)
@@ -422,7 +414,7 @@ class GDM(GraphAligner):
                 Z if asked else None,
                 graph,
                 min(k, MOST_FEATURES),
-                runs=runs_of(bases),
+                runs=[b.runs for b in bases],
                 rho=None if of_film else self.shrinkage_,
                 fixed=self.shrinkage_by_ == "given",
                 needed=needed,

@@ -21,13 +21,17 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 from scipy.linalg.lapack import dposv
 
 from brainweave._core.arrays import Matrix, to_numpy, trim_heap
 from brainweave.aligners.gdm.eigenproblem import Solution
-from brainweave.aligners.gdm.smoother import DeviceSmoother, Smoother
+from brainweave.aligners.gdm.smoother import (
+    DeviceSmoother,
+    Smoother,
+    add_ridge,
+    cho_solve,
+)
 
 BATCH = 8  # subjects whose products with groups are held at a time
 
@@ -38,10 +42,6 @@ class Regression(NamedTuple):
     maps: list[Matrix]  # (n_samples_i, K): the deviations, as mixtures of samples
     features: list[Matrix]  # (n_samples_i, K)
     shared: Matrix | None  # (n_places, K): the map of places; None without
-
-
-def _one_by_one(function: Callable[..., Any], *lists: Any) -> list[Any]:
-    return list(map(function, *lists))
 
 
 class JointRidge:
@@ -58,7 +58,7 @@ class JointRidge:
         places: Sequence[Matrix] | None = None,
         strength: float = np.inf,
         *,
-        over_subjects: Callable[..., list[Any]] = _one_by_one,
+        over_subjects: Callable[..., list[Any]] = lambda f, *x: list(map(f, *x)),
     ) -> None:
         self.smoothers, self.strength = list(smoothers), float(strength)
         self.over_subjects = over_subjects
@@ -98,13 +98,7 @@ class JointRidge:
         """The Cholesky factor of h + Q."""
         if not self._known:
             self._set_forms([np.empty((len(Z), 0)) for Z in self.every_place or []])
-        return np.linalg.cholesky(self._ridged()).T, False
-
-    def _ridged(self) -> Matrix:
-        """Return h + Q."""
-        Q = np.array(self._known[2])
-        Q[np.diag_indices_from(Q)] += self.strength
-        return Q
+        return np.linalg.cholesky(add_ridge(self._known[2], self.strength)).T, False
 
     def _in_batches(self, function: Callable[..., Any], *lists: Any) -> Iterator[Any]:
         """Yield results by subject: they are as large as the number of groups."""
@@ -131,16 +125,11 @@ class JointRidge:
             lambda s, Z, T: Z.T @ s.residual(T), self.smoothers, self.places, targets
         )
 
-    def _shared_map(self, sums: Matrix) -> Matrix:
-        return np.asarray(
-            scipy.linalg.cho_solve(self._factor, sums, check_finite=False)
-        )
-
     def regress(self, targets: Sequence[Any], *, shortest: bool = True) -> Regression:
         """Return the ridge regressions on a target per subject, (n_samples_i, K)."""
         shared: Any = None
         if self.places is not None:
-            shared = self._shared_map(np.sum(self._sums(targets), axis=0))
+            shared = cho_solve(self._factor, np.sum(self._sums(targets), axis=0))
 
         def one(s: Smoother, T: Any, Z: Any) -> tuple[Matrix, Matrix]:
             known = 0.0 if shared is None else Z @ shared
@@ -164,7 +153,7 @@ class JointRidge:
             )
             self._crossed[:] = [U, np.asarray(sum(left))]
         R = self._crossed[1]
-        return np.asarray(sum(alone) + R @ self._shared_map(R.T @ x))
+        return np.asarray(sum(alone) + R @ cho_solve(self._factor, R.T @ x))
 
     def quadratic_form(self, U: Sequence[Any]) -> Any:
         """Return ``U^T S U`` of the joint smoother; sums are kept for the same U."""
@@ -178,7 +167,7 @@ class JointRidge:
         if not self._known or self._known[0] is not U:
             self._set_forms(U)
         _, P, _, R, *_ = self._known
-        return P if self.places is None else P + R.T @ self._shared_map(R)
+        return P if self.places is None else P + R.T @ cho_solve(self._factor, R)
 
     def as_new(
         self, targets: Sequence[Matrix], mixed: Any = None
@@ -195,7 +184,8 @@ class JointRidge:
             return [(own, None) for own in alone]
         _ = self._factor
         U, *_, forms, crossed = self._known
-        total, given = self._ridged(), mixed is not None and crossed is not None
+        total = add_ridge(self._known[2], self.strength)
+        given = mixed is not None and crossed is not None
         sums = [R @ mixed for R in crossed] if given else self._sums(targets)
         every = np.sum(sums, axis=0)
 

@@ -107,9 +107,12 @@ class LeadingGroups:
 def _choose(joint: JointRidge, graph: Graph, k: int) -> str:
     if graph.matrix is not None:
         return "matrix"
-    rank = sum(term.rank for term in graph.groups)
+    kinds = {type(smoother) for smoother in joint.smoothers}
+    few = FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
+    if kinds == {GramSmoother}:  # all by one inverse of its samples' size
+        few = max(FEW_GROUPS, min(MANY_GROUPS, *graph.lengths))
     # products converge slowly where the last of many components is noise
-    if rank <= max(_few_groups(joint, graph), 100 * k):
+    if sum(term.rank for term in graph.groups) <= max(few, 100 * k):
         return "closed"
     return "operator" if is_positive(graph) else "closed"
 
@@ -117,14 +120,6 @@ def _choose(joint: JointRidge, graph: Graph, k: int) -> str:
 def is_positive(graph: Graph) -> bool:
     """Whether the graph joins groups, with weights that are not negative."""
     return graph.matrix is None and all(term.is_positive for term in graph.groups)
-
-
-def _few_groups(joint: JointRidge, graph: Graph) -> int:
-    """Return up to how many groups the matrix P is formed."""
-    kinds = {type(smoother) for smoother in joint.smoothers}
-    if kinds == {GramSmoother}:  # all by one inverse of its samples' size
-        return max(FEW_GROUPS, min(MANY_GROUPS, *graph.lengths))
-    return FEW_ON_DEVICE if kinds == {DeviceSmoother} else FEW_GROUPS
 
 
 # the routes: each returns mu and, per subject, the right-hand sides of its map
@@ -207,11 +202,11 @@ def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
     linked = target.any(axis=1)
     if not linked.any():
         return 1.0
-    sizes = [
-        float(np.linalg.norm(_spread(of, linked) * mu))
+    wanted, size = (
+        float(np.linalg.norm(np.sqrt(np.mean(of[linked] ** 2, axis=0)) * mu))
         for of in (target - target.mean(axis=0), features)
-    ]
-    return sizes[0] / sizes[1] if sizes[1] > 0 else 1.0
+    )
+    return wanted / size if size > 0 else 1.0
 
 
 def common_scale(
@@ -222,16 +217,12 @@ def common_scale(
     A feature that is constant stays as it is.
     """
     squares = [
-        (amplitude(f, t, mu) * _spread(f, t.any(axis=1))) ** 2
+        (amplitude(f, t, mu) * np.sqrt(np.mean(f[t.any(axis=1)] ** 2, axis=0))) ** 2
         for f, t in zip(features, targets, strict=True)
         if t.any()
     ]
     found = np.sqrt(np.mean(squares, axis=0))
     return np.asarray(spread / np.where(found > 0, found, 1.0))
-
-
-def _spread(centred: Matrix, rows: Any) -> Matrix:
-    return np.asarray(np.sqrt(np.mean(centred[rows] ** 2, axis=0)))
 
 
 def _divide(columns: Matrix, by: Matrix) -> Matrix:

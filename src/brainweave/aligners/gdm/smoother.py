@@ -167,7 +167,7 @@ class Smoother(ABC):
     def _cholesky(self, gram: Matrix, ridge: float) -> Any:
         """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`."""
         try:  # NumPy's releases the GIL; its transpose is taken without a copy
-            return np.linalg.cholesky(_add_ridge(gram, ridge)).T, False
+            return np.linalg.cholesky(add_ridge(gram, ridge)).T, False
         except np.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
 
@@ -187,7 +187,7 @@ class GramSmoother(Smoother):
         return self._cholesky(self._gram, self.strength)
 
     def _solve(self, B: Matrix) -> Matrix:
-        return _cho_solve(self._factor, B)
+        return cho_solve(self._factor, B)
 
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray(self._gram @ mixing)
@@ -332,7 +332,7 @@ class NarrowSmoother(Smoother):
 
     def coefficients_of(self, U: Any, of_U: Matrix, Z: Matrix, of_Z: Matrix) -> Matrix:
         of_both = np.vstack([of_U, of_Z])
-        return _cho_solve(self._factor, self._products(U, Z)[0] @ of_both)
+        return cho_solve(self._factor, self._products(U, Z)[0] @ of_both)
 
     def _products(self, U: Any, Z: Matrix) -> Any:
         """Return ``X^T (U, Z)``, ``U^T Z`` and ``Z^T Z``: known to other ridges."""
@@ -353,7 +353,7 @@ class NarrowSmoother(Smoother):
 
     def _solve(self, B: Matrix) -> Matrix:
         X = self.samples  # Woodbury's identity
-        inside = _cho_solve(self._factor, X.T @ B)
+        inside = cho_solve(self._factor, X.T @ B)
         return np.asarray((B - X @ inside) / self.strength)
 
     def regress(self, target: Any, *, shortest: bool = True) -> tuple[Matrix, Matrix]:
@@ -367,9 +367,9 @@ class NarrowSmoother(Smoother):
         if not shortest:
             features = np.asarray(X @ weights)
             return (_centred(target) - features) / self.strength, features
-        inside = _cho_solve(self._bare_factor, weights)
+        inside = cho_solve(self._bare_factor, weights)
         rest = weights - X.T @ (X @ inside)  # what the little ridge took
-        inside += _cho_solve(self._bare_factor, rest)
+        inside += cho_solve(self._bare_factor, rest)
         self._free_products()
         return np.asarray(X @ inside), np.asarray(X @ weights)
 
@@ -377,7 +377,7 @@ class NarrowSmoother(Smoother):
         return np.asarray(self.samples @ self.coefficients(B))
 
     def coefficients(self, target: Any) -> Matrix:
-        return _cho_solve(self._factor, self.samples.T @ _centred(target))
+        return cho_solve(self._factor, self.samples.T @ _centred(target))
 
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray((X := self.samples) @ (X.T @ mixing))
@@ -385,7 +385,7 @@ class NarrowSmoother(Smoother):
     def _inverse_blocks(self, blocks: list[Codes]) -> list[Matrix]:
         parts = [self.as_kept[rows] for rows in blocks]
         return [
-            (np.eye(len(X)) - X @ _cho_solve(self._factor, X.T)) / self.strength
+            (np.eye(len(X)) - X @ cho_solve(self._factor, X.T)) / self.strength
             for X in parts
         ]
 
@@ -492,14 +492,15 @@ def _solve_lower(L: Matrix, B: Matrix) -> Matrix:
     return np.concatenate([top, below])
 
 
-def _add_ridge(gram: Matrix, ridge: float) -> Matrix:
+def add_ridge(gram: Matrix, ridge: float) -> Matrix:
     """Return a copy of a matrix with a constant added to its diagonal."""
     ridged = np.array(gram, np.float64)
     ridged[np.diag_indices_from(ridged)] += ridge
     return ridged
 
 
-def _cho_solve(factor: Any, B: Matrix) -> Matrix:
+def cho_solve(factor: Any, B: Matrix) -> Matrix:
+    """Solve with a Cholesky factor."""
     return np.asarray(scipy.linalg.cho_solve(factor, B, check_finite=False))
 
 
@@ -511,7 +512,7 @@ def _center(gram: Any) -> Any:
 def is_semidefinite(gram: Matrix) -> bool:
     """Say whether a centred Gram matrix has no negative eigenvalue beyond rounding."""
     try:
-        np.linalg.cholesky(_add_ridge(gram, 1e-10 * np.abs(gram).max() * len(gram)))
+        np.linalg.cholesky(add_ridge(gram, 1e-10 * np.abs(gram).max() * len(gram)))
     except np.linalg.LinAlgError:
         return False
     return True

@@ -25,7 +25,7 @@ from brainweave.aligners.gdm.smoother import (
 )
 from brainweave.basis.basis import SubjectBasis, recall
 from brainweave.basis.linalg import signed_factor
-from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
+from brainweave.graphs.builders import NO_GROUP, Graph
 
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
@@ -51,12 +51,6 @@ def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
         device: Any = basis._device
         return DeviceSmoother(device, basis.gram_on_device, strength, name=name)
     return GramSmoother(basis.gram, strength, name=name)
-
-
-def runs_of(bases: Sequence[SubjectBasis]) -> list[Any] | None:
-    """Return the runs of the samples of each subject, if all are known."""
-    runs = [basis.runs for basis in bases]
-    return None if any(own is None for own in runs) else runs
 
 
 def evenly_spaced(n: int, most: int) -> Codes:
@@ -90,11 +84,16 @@ def choose_strength(
         chosen = evenly_spaced(len(bases), MOST_SUBJECTS)
         few = [bases[i] for i in chosen]
         featured = [term for term in graph.groups if term.features is not None]
+        term = [*featured, *graph.groups][0]
+        codes = [term.codes[graph.slices()[i]] for i in chosen]
         if featured:
-            targets = _feature_targets(featured[0], graph)
-            return choose_by_features(few, [targets[i] for i in chosen], n_jobs)
-        codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
-        found = _choose_by_blocks(few, [codes[i] for i in chosen], n_jobs)
+            factor, targets = signed_factor(term.affinity)[0], []
+            for i, own in zip(chosen, codes, strict=True):
+                at = np.flatnonzero(own != NO_GROUP)
+                weighed = term.loadings(graph.slices()[i]) @ factor
+                targets.append((at, weighed[at]))
+            return choose_by_features(few, targets, n_jobs)
+        found = _choose_by_blocks(few, codes, n_jobs)
         if found is not None:
             return found
         if or_later:
@@ -130,13 +129,13 @@ def _choose_by_blocks(
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0]
         known = own != NO_GROUP
         known_runs = None if runs is None else runs[known]
-        if leave_out_blocks(own[known], known_runs) is not None:
-            by_runs = by_runs and run_blocks(own[known], known_runs) is not None
+        blocks = leave_out_blocks(own[known], known_runs)
+        if blocks is not None:
+            by_runs = by_runs and blocks is known_runs
             parts.append((basis, own, runs))
     if not parts:
         return None
-    best = _search(GRID, _criterion_at, parts, n_jobs)
-    return best, "runs" if by_runs else "blocks"
+    return _search(GRID, _criterion_at, parts, n_jobs), "runs" if by_runs else "blocks"
 
 
 def _criterion_at(
@@ -170,14 +169,6 @@ def _search(
         return [float(value) for value in np.mean(found, axis=0)]
 
     return grid[search_grid(means, len(grid))]
-
-
-def _feature_targets(term: GroupTerm, graph: Graph) -> list[tuple[Codes, Matrix]]:
-    """Return the rows of each subject that have features, and these, as weighed."""
-    factor = signed_factor(term.affinity)[0]
-    rows = [np.flatnonzero(term.codes[own] != NO_GROUP) for own in graph.slices()]
-    each = zip(rows, graph.slices(), strict=True)
-    return [(at, (term.loadings(own) @ factor)[at]) for at, own in each]
 
 
 def choose_by_features(
@@ -266,21 +257,15 @@ def group_contrasts(codes: Codes) -> Matrix:
     return np.asarray(one_hot - one_hot.mean(axis=0))
 
 
-def run_blocks(codes: Codes, runs: Codes | None) -> Codes | None:
-    """Return the runs, or None unless two groups are in two of them."""
-    return runs if runs is not None and _count_repeated(codes, runs) > 1 else None
-
-
 def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
     """Return the block of each sample, or None where nothing can be left out.
 
-    Blocks are the runs, if they can be left out. Otherwise the samples of each group
-    are cut into 4 blocks in their order, or as many as it has samples.
+    Blocks are the runs, if two groups are in two of them. Otherwise the samples of each
+    group are cut into 4 blocks in their order, or as many as it has samples.
     """
     codes = np.asarray(codes)
-    by_run = run_blocks(codes, runs)
-    if by_run is not None:
-        return by_run
+    if runs is not None and _count_repeated(codes, runs) > 1:
+        return runs
     order = np.argsort(codes, kind="stable")
     _, first, sizes = np.unique(codes[order], return_index=True, return_counts=True)
     size = np.repeat(sizes, sizes)

@@ -261,8 +261,8 @@ class Parcelwise(PiecewiseAligner):
         parts = [(columns[k], maps.get(k), self.n_features_[k]) for k in numbers]
         return ParcelwiseMap(parts, **settings)
 
-    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
-        own: Any = self.maps_[subject]
+    def _places_of_pieces(self) -> tuple[SubjectMap, dict[Any, Columns]]:
+        own: Any = self.maps_[0]
         columns = (columns for columns, _, _ in own.parts)
         return own, dict(zip(self.parcels_, columns, strict=True))
 

@@ -357,26 +357,25 @@ class PiecewiseAligner(BaseAligner):
             start = "None of the {} could be aligned."
             raise InputError(log.tell(start, log.skipped))
 
-    def piece_image(self, values: Any, *, subject: int = 0) -> Any:
+    def piece_image(self, values: Any) -> Any:
         """Return an image with a value for each piece of the brain.
 
         Parameters
         ----------
         values : mapping or Series of piece to number
             Such as a column of ``alignment_check(model, study).pieces``.
-        subject : int, default=0
-            In whose brain space; neighbourhoods are shown in that of the reference.
 
         Returns
         -------
         image
+            In the space of the first subject, or of the reference of neighborhoods.
             A voxel in several pieces has their mean, in none zero.
         """
         check_is_fitted(self, "maps_")
-        own, where = self._places_of_pieces(subject)
+        own, where = self._places_of_pieces()
         if own.space is None:
             raise InputError(
-                f"The brain space of {self._name_of(subject)} is not known. Fit on a "
+                f"The brain space of {self._name_of(0)} is not known. Fit on a "
                 "Study that was loaded from images."
             )
         total, count = np.zeros(own.n_voxels), np.zeros(own.n_voxels)
@@ -416,7 +415,7 @@ class PiecewiseAligner(BaseAligner):
         return check.components
 
     @abstractmethod
-    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
+    def _places_of_pieces(self) -> tuple[SubjectMap, dict[Any, Columns]]:
         """Return a map, which knows its space, and its voxels of each piece."""
 
     def _for_rows(self, rows: Any, y: Any) -> tuple[Any, Any]:

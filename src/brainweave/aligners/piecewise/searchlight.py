@@ -379,7 +379,7 @@ class Searchlight(PiecewiseAligner):
                 builder.add(k, maps[k], reference)
         return builder.build(settings)
 
-    def _places_of_pieces(self, subject: int) -> tuple[SubjectMap, dict[Any, Columns]]:
+    def _places_of_pieces(self) -> tuple[SubjectMap, dict[Any, Columns]]:
         return self.maps_[0], dict(enumerate(self.neighborhoods_))
 
 

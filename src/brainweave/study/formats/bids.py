@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError, warn_user
-from brainweave._core.validation import check_list_option, check_option
+from brainweave._core.validation import check_list_option, check_option, format_ids
 from brainweave.study.films import clocked
 from brainweave.study.formats.events import (
     NOT_STIMULI,
@@ -41,7 +41,7 @@ from brainweave.study.formats.runs import (
 from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import VolumeSpace, common_space, read_table
 from brainweave.study.study import Study
-from brainweave.study.surface import CiftiSpace, SurfaceSpace
+from brainweave.study.surface import SIDES, CiftiSpace, SurfaceSpace
 
 _KINDS = {
     ".nii.gz": "volume",
@@ -360,8 +360,8 @@ class Dataset:
                 continue
             if _KINDS[ending] == "surface":
                 side = str(entities.pop("hemi", "L"))
-                name = {"L": "CortexLeft", "R": "CortexRight"}.get(side, side)
-                hemispheres.setdefault(tuple(entities.items()), {})[name] = path
+                both = hemispheres.setdefault(tuple(entities.items()), {})
+                both[SIDES.get(side, side)] = path
             elif entities.get("part", "mag") == "mag":
                 runs.append(BidsRun(entities, _KINDS[ending], path))
         for key, sides in hemispheres.items():
@@ -421,8 +421,8 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if len(found) > 1 and len(named) != 1:
         raise StudyError(
             f"{str(root)!r} has several derivatives with BOLD images: "
-            f"{_quoted(f'derivatives/{path.name}' for path in found)}. Choose one with "
-            "derivatives=..., or None for the raw images."
+            f"{format_ids(f'derivatives/{path.name}' for path in found)}. Choose one "
+            "with derivatives=..., or None for the raw images."
         )
     return Dataset((named or found or [root])[0], root, bool(found))
 
@@ -475,8 +475,8 @@ def _pick(runs: list[BidsRun], option: str, wanted: Any, where: str) -> list[Bid
     if wanted is None:
         if key in ("task", "space") and len(known) > 1:
             raise StudyError(
-                f"{where} has more than one {key}: {_quoted(known)}. Choose one with "
-                f"{key}=..."
+                f"{where} has more than one {key}: {format_ids(known)}. Choose one "
+                f"with {key}=..."
             )
         return runs
     listed = check_list_option(option, wanted, "load_bids")
@@ -484,7 +484,8 @@ def _pick(runs: list[BidsRun], option: str, wanted: Any, where: str) -> list[Bid
     unknown = [value for value in chosen if value not in known]
     if unknown:
         raise StudyError(
-            f"{where} has no {option} {_quoted(unknown)}; it has {_quoted(known)}."
+            f"{where} has no {option} {format_ids(unknown)}; it has "
+            f"{format_ids(known)}."
         )
     return [run for run in runs if value_of(run.value(key)) in chosen]
 
@@ -565,8 +566,8 @@ def read_confounds(
     unknown = [name for name in used if name not in table]
     if unknown:
         raise StudyError(
-            f"{str(tables[0])!r} has no column {_quoted(unknown)}; it has "
-            f"{_quoted(table.columns)}."
+            f"{str(tables[0])!r} has no column {format_ids(unknown)}; it has "
+            f"{format_ids(table.columns)}."
         )
     try:
         table = table.astype(np.float64)
@@ -606,7 +607,3 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
         raise StudyError(
             f"{str(table)!r} cannot be used with confounds={confounds!r}: {said}"
         ) from error
-
-
-def _quoted(values: Iterable[str]) -> str:
-    return ", ".join(map(repr, values))
