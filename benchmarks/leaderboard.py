@@ -36,7 +36,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import brainweave as bw
-from brainweave._core.version import __version__
+from brainweave._core import __version__
 from brainweave.aligners.adapters import METHODS as FOREIGN
 from brainweave.aligners.timelocked import TimeLocked
 from brainweave.study.spaces import common_voxels

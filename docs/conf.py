@@ -55,7 +55,7 @@ nitpick_ignore_regex = [
 # docstrings may name what lives within; these have no page of their own
 nitpick_ignore = [
     ("py:func", "brainweave.study.subject.fingerprint"),
-    ("py:func", "brainweave.basis.signatures.sample_signatures"),
+    ("py:func", "brainweave.basis.voxels.sample_signatures"),
     ("py:func", "epi_mask"),
     ("py:data", "reproduction.METHODS"),
 ]

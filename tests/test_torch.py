@@ -11,7 +11,7 @@ from brainweave import GDM, SRM, DetSRM, SubjectBasis, match_samples
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.smoother import DeviceSmoother
 from brainweave.aligners.gdm.strength import block_criterion, smoother_of
-from brainweave.basis.signatures import same_samples, sample_signatures
+from brainweave.basis.voxels import same_samples, sample_signatures
 from brainweave.graphs.builders import NO_GROUP
 from planted import planted_study
 

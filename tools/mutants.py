@@ -76,10 +76,8 @@ NEAREST = {
         f"basis/test_{name}" for name in ("kernels", "dense_basis", "basis")
     ],
     "basis/voxels": [
-        f"basis/test_{name}" for name in ("voxels", "dense_basis", "basis")
-    ],
-    "basis/signatures": [
-        *("basis/test_signatures", "basis/test_voxels", "basis/test_basis"),
+        f"basis/test_{name}"
+        for name in ("voxels", "signatures", "dense_basis", "basis")
     ],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
     "basis/places": [

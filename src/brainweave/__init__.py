@@ -8,7 +8,7 @@ import logging
 
 import lazy_loader
 
-from brainweave._core.version import __version__
+from brainweave._core import __version__
 
 # what is logged is for those who ask: logging.basicConfig(level="INFO")
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -23,13 +23,6 @@ def study(rng):
     return planted_study(rng, lengths=(20, 24, 28), voxels=(30, 40, 50))
 
 
-def label_graph_of_mine(y):
-    return label_graph(y)
-
-
-label_graph_of_mine.makes_label_graph = True
-
-
 def with_subject(X, i, new):
     return [*X[:i], new, *X[i + 1 :]]
 
@@ -103,8 +96,8 @@ def test_labels(study):
 @pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
 @pytest.mark.parametrize(
     "graph",
-    ["labels", label_graph, partial(label_graph, different=0), label_graph_of_mine],
-    ids=["name", "function", "partial", "own"],
+    ["labels", label_graph, partial(label_graph, different=0)],
+    ids=["name", "function", "partial"],
 )
 def test_a_category_that_a_subject_lacks_is_told_where_labels_join(study, graph):
     X, y = study

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave._core.arrays import chunk_width
-from brainweave.basis.signatures import (
+from brainweave.basis.voxels import (
     rounding,
     same_samples,
     sample_signatures,

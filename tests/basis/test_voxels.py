@@ -15,7 +15,7 @@ from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave._core import arrays as arrays
 from brainweave._core.arrays import as_sendable, backing_map
 from brainweave._core.exceptions import InputError, SkippedWarning
-from brainweave.basis.signatures import same_samples, sample_signatures
+from brainweave.basis.voxels import same_samples, sample_signatures
 from evaluation_studies import three_subjects
 
 

@@ -1,7 +1,6 @@
 """What notebooks show of studies, results, checks, models and maps.
 
-Tables are pandas' own, and every value is escaped. Nothing is read or computed that is
-not in memory already.
+Tables are pandas' own, and every value is escaped. Nothing is read or computed.
 """
 
 from typing import Any

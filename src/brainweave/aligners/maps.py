@@ -23,7 +23,7 @@ from brainweave._core.stored import Stored
 from brainweave._core.validation import check_option, check_samples
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.device import device_for
-from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
+from brainweave.basis.voxels import N_SIGNATURES, same_samples, sample_signatures
 
 
 class PlacePart(NamedTuple):

@@ -32,8 +32,7 @@ from brainweave.basis.kernels import (
     check_precomputed,
 )
 from brainweave.basis.reliability import Groups, repeated_groups, scale_of_chunks
-from brainweave.basis.signatures import sample_signatures
-from brainweave.basis.voxels import SampleProducts, VoxelPass
+from brainweave.basis.voxels import SampleProducts, VoxelPass, sample_signatures
 
 #: What follows from one subject's Gram matrix alone, by kind, for fits that share it.
 Memory = dict[str, dict[Any, Any]]
@@ -117,7 +116,7 @@ class SubjectBasis(VoxelPass):
         Whether voxels were scaled by their reliability.
     signatures : ndarray of shape (n_samples, 4)
         What identifies each sample by its content; see
-        :func:`brainweave.basis.signatures.sample_signatures`.
+        :func:`brainweave.basis.voxels.sample_signatures`.
 
     Notes
     -----

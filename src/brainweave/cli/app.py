@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from brainweave._core.version import __version__
+from brainweave._core import __version__
 from brainweave.cli import bids_app, data, models, reporting
 from brainweave.cli.command import Command
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brainweave._core import __version__, versions
 from brainweave._core.exceptions import BrainweaveError
 from brainweave._core.io import check_can_write, write_text
-from brainweave._core.version import __version__, versions
 from brainweave.cli.command import MADE, NOT_WRITTEN
 from brainweave.cli.console import Console, UsageError
 

@@ -1,7 +1,6 @@
 """How good an alignment is: scores on samples and subjects that were left out.
 
-:func:`split_study` divides a study once; whatever is then evaluated on it shares one
-pass over the voxels.
+:func:`split_study` divides a study once, and evaluations share one pass over voxels.
 """
 
 from brainweave.evaluation.results import SubjectScores

@@ -25,11 +25,11 @@ import joblib
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import BaseEstimator
 
+from brainweave._core import __version__, versions
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ClusterError, InputError, warn_user
 from brainweave._core.io import write_text
 from brainweave._core.validation import check_int, check_n_jobs, check_option
-from brainweave._core.version import __version__, versions
 from brainweave._core.workers import (
     Progress,
     WarningCollector,
@@ -92,15 +92,14 @@ class GridStudy:
         """Hash of the data and of how they are split."""
         if callable(self.study):
             return _hash(self.version)
-        both = [(split.aligning, split.scored) for split in self.study.splits]
         hashes = [
             # where voxels lie matters to methods that go by neighbourhood or atlas
             [
                 _hash([s.id, to_numpy(s.data()), s.labels, s.runs, s.stimuli, s.space])
                 for s in study
             ]
-            for pair in both
-            for study in pair
+            for split in self.study.splits
+            for study in (split.aligning, split.scored)
         ]
         return _hash([self.study.design, *map(_hash, hashes)])
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from brainweave._core import __version__
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
 from brainweave._core.validation import check_option
-from brainweave._core.version import __version__
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise.piecewise import PieceLog, PiecewiseAligner
 from brainweave.aligners.piecewise.searchlight import positions_of

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._core import __version__
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.html import frame_html, result_html
 from brainweave._core.io import write_text
-from brainweave._core.version import __version__
 from brainweave.evaluation.classifiers import p_value, permuted_means, smallest_p
 from brainweave.persistence.codec import json_checksum, plain
 

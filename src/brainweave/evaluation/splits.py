@@ -30,8 +30,7 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel
-from brainweave.basis.signatures import same_samples, sample_signatures
-from brainweave.basis.voxels import SampleProducts
+from brainweave.basis.voxels import SampleProducts, same_samples, sample_signatures
 from brainweave.evaluation.metrics import refuse_strangers, timeline
 from brainweave.study.provenance import scaled_within
 from brainweave.study.samples import HOW, match_samples

@@ -24,16 +24,16 @@ import numpy as np
 
 import brainweave
 from brainweave import aligners
+from brainweave._core import __version__
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave._core.stored import Stored
-from brainweave._core.version import __version__
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import AlignmentCheck
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import Spectrum, SubjectBasis
 from brainweave.basis.kernels import NAMES, check_kernel
-from brainweave.basis.signatures import N_SIGNATURES
+from brainweave.basis.voxels import N_SIGNATURES
 from brainweave.graphs.builders import Graph
 from brainweave.persistence.codec import (
     KINDS,

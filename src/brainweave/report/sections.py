@@ -21,8 +21,8 @@ import numpy as np
 from markupsafe import Markup
 
 from brainweave import plotting
+from brainweave._core import NUMERICAL, versions
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave._core.version import NUMERICAL, versions
 from brainweave.evaluation.comparison import (
     SIGNIFICANT,
     UNALIGNED,

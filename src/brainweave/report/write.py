@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from brainweave._core import __version__
 from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
-from brainweave._core.version import __version__
 from brainweave.evaluation.comparison import (
     UNALIGNED,
     Verdict,

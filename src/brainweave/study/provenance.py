@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from brainweave._core.version import __version__
+from brainweave._core import __version__
 from brainweave.persistence.codec import plain
 from brainweave.study.spaces import image_name
 

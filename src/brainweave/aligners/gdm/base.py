@@ -74,8 +74,6 @@ class GraphAligner(BaseAligner):
             return {"labels", "ids"}
         if is_named(graph, "labels") or graph is label_graph:
             return {"labels"}
-        if getattr(graph, "makes_label_graph", False):
-            return {"labels"}
         return {"rows"} if y is None and is_named(graph, "time") else {"graph"}
 
     # -- fitting -----------------------------------------------------------------------

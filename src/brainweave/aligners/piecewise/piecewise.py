@@ -33,7 +33,7 @@ from brainweave._core.workers import (
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.places import PlacesOfPieces, is_per_subject
-from brainweave.basis.signatures import N_SIGNATURES, signed_sums
+from brainweave.basis.voxels import N_SIGNATURES, signed_sums
 
 Columns = NDArray[np.intp]
 Positions = NDArray[np.float64]

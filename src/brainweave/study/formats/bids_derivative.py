@@ -13,9 +13,9 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 
+from brainweave._core import __version__
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_path, write_text
-from brainweave._core.version import __version__
 from brainweave.persistence.codec import plain
 from brainweave.study.formats.bids import (
     BidsRun,

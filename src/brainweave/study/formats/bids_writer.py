@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from brainweave._core import __version__
 from brainweave._core.arrays import Codes
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import atomic_folder, full_disk_is_an_error
-from brainweave._core.version import __version__
 from brainweave.study.formats.events import DRIFT_CUTOFF, drift_columns
 from brainweave.study.simulation import Brain, SimulatedStudy, Simulation, Single
 

@@ -18,6 +18,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from brainweave._core import __version__
 from brainweave._core.exceptions import StudyError
 from brainweave._core.io import (
     atomic_folder,
@@ -26,7 +27,6 @@ from brainweave._core.io import (
     unreadable,
     write_text,
 )
-from brainweave._core.version import __version__
 from brainweave._core.workers import Progress, n_workers, shown_progress
 from brainweave.persistence.codec import json_checksum
 from brainweave.study.spaces import load_space
