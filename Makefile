@@ -96,8 +96,8 @@ $(DOCS)/.ready: pyproject.toml tools/make_venv.sh
 	@$(DOCS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[docs]"
 	@touch $@
 
-examples-quick: $(VENV)/.dev  ## run every tutorial, the demo, a notebook and a few mutants; a warning is an error
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m thorough --durations=14 tests/test_examples.py tests/test_readme.py tests/test_notebook.py tests/test_project.py
+examples-quick: $(VENV)/.dev  ## run every tutorial, the demo, a notebook, small experiments and a few mutants
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m thorough --durations=14 tests/test_examples.py tests/test_readme.py tests/test_notebook.py tests/test_project.py tests/reproduction/test_experiments.py
 
 docs: $(DOCS)/.ready  ## build the site in docs/_build/html and run every example
 	OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees -b html docs docs/_build/html

@@ -26,6 +26,8 @@ from reproduction.output import pieman_text
 from reproduction.overlap import _score_design, _share
 from reproduction.settings import OURS, dataset, grid_study, simulate_like
 
+pytestmark = pytest.mark.thorough  # examples-quick runs them
+
 BRIEF = SimulationSettings(duration=2.5)
 
 
