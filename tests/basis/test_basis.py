@@ -5,7 +5,7 @@ from sklearn.decomposition import PCA, KernelPCA
 
 from brainweave import SubjectBasis
 from brainweave._core.exceptions import InputError
-from brainweave.basis.basis import _n_for_energy
+from brainweave.basis.basis import _n_for_energy, recall
 from brainweave.basis.reliability import repeated_groups, scale_of_chunks
 
 
@@ -523,3 +523,16 @@ def test_a_kernel_tells_which_share_of_it_is_lost(rng):
     basis = SubjectBasis((H * values) @ H.T, kernel="precomputed")
     assert_allclose(basis.lost_share, 1 / 10, rtol=1e-9)
     assert_allclose(basis.spectrum, [4, 3, 2], rtol=1e-9)
+
+
+def test_a_memory_keeps_the_last_two_of_a_kind():
+    made, memory = [], {}
+
+    def make():
+        made.append(len(made))
+        return made[-1]
+
+    assert [recall(memory, "halves", key, make) for key in "aba"] == [0, 1, 0]
+    assert recall(memory, "others", "a", make) == 2
+    assert [recall(memory, "halves", key, make) for key in "cba"] == [3, 1, 4]
+    assert [recall(None, "halves", "c", make) for _ in "cc"] == [5, 6]

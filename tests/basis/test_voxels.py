@@ -623,3 +623,11 @@ def test_values_come_back_in_the_precision_of_the_samples(dtype):
     want = np.float32 if dtype in (np.float16, np.float32) else np.float64
     for values in (np.ones(3), np.ones(3, np.float32)):
         assert arrays.as_kind_of(np.ones((2, 2), dtype), values).dtype == want
+
+
+@pytest.mark.parametrize("shape", [(24, 9), (9, 24)])
+def test_voxels_that_are_all_constant_are_refused(shape):
+    n, v = shape
+    told = f"all {v} voxels are constant over its {n} samples"
+    with pytest.raises(InputError, match=told):
+        SubjectBasis(np.ones(shape))
