@@ -2,12 +2,14 @@
 
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, SRM, DetSRM, SubjectBasis, match_samples
+from brainweave import GDM, SRM, DetSRM, Parcelwise, SubjectBasis, match_samples
+from brainweave._core import workers
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.smoother import DeviceSmoother
 from brainweave.aligners.gdm.strength import block_criterion, smoother_of
@@ -373,3 +375,23 @@ def test_places_on_a_device_agree_with_numpy(rng, device, samples, parcels):
         )
         for ours, theirs in zip(gdm.transform(X), expected.transform(X), strict=True):
             assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("given", [None, "its own"])
+def test_a_device_is_not_shared_by_processes(rng, device, given, monkeypatch):
+    used = []
+
+    def parallel(**how):
+        used.append(how.get("backend"))
+        return joblib.Parallel(**how)
+
+    monkeypatch.setattr(workers, "Parallel", parallel)
+    monkeypatch.setattr(workers, "WORTH_PROCESSES", 0.0)
+    X = [rng.normal(size=(20, 40)) for _ in range(3)]
+    if given is None:
+        X = [torch.from_numpy(x).to(device) for x in X]
+    own = None if given is None else device
+    local = DetSRM(2, random_state=0, device=own)
+    Parcelwise(local, 1 + np.arange(40) // 8, n_jobs=2).fit(X)
+    assert used == [None]

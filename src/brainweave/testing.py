@@ -138,7 +138,8 @@ def check_same_result(case: Case) -> None:
     one, two = (case.new().set_params(n_jobs=n).fit(X, y) for n in (1, 2))
     expected = one.transform(X)
     _assert_alike(two.transform(X), expected, 1e-9)
-    _assert_alike(pickle.loads(pickle.dumps(one)).transform(X), expected, 1e-10)
+    again = pickle.loads(pickle.dumps(one))  # of this process, from no file
+    _assert_alike(again.transform(X), expected, 1e-10)
 
 
 def check_wrong_input(case: Case) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -152,3 +153,24 @@ def test_a_killed_replacement_loses_nothing(tmp_path, die_at):
     for name in ("notes", "sub/mine"):
         assert (found[name] / name).read_text() == "mine"
     assert (found["link"] / "link").is_symlink()
+
+
+def test_an_old_folder_comes_back_if_the_new_one_cannot_take_its_place(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "index").write_text("old")
+    rename = Path.rename
+
+    def refuse(self, target):
+        if self.name.startswith(".partial"):
+            raise PermissionError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    replaced = _io.atomic_folder(folder, replaces=lambda: ["index"])
+    with pytest.raises(PermissionError), replaced as work:
+        (work / "index").write_text("new")
+    assert [p.name for p in tmp_path.iterdir()] == ["study"]
+    assert (folder / "index").read_text() == "old"

@@ -360,3 +360,26 @@ def test_damaged_compression_and_absurd_magnitudes_are_refused(tmp_path, rng):
     savemat(path, {"data": data})
     with pytest.raises(StudyError, match=r"x.mat' has a value of magnitude 4e\+30"):
         load_matlab(path)
+
+
+@pytest.mark.parametrize("hdf5", [False, True])
+def test_the_process_passes_on_all_that_it_reads(tmp_path, rng, hdf5, monkeypatch):
+    path, numbers = tmp_path / "x.mat", rng.normal(size=(2, 3, 4))
+    entries = [rng.normal(size=(4, 5)), np.arange(3)[None], np.ones((1, 2), bool)]
+    names = {"file": numbers, "allow_pickle": entries, "flags": numbers > 0}
+    if hdf5:
+        save_hdf5(path, **names)
+    else:
+        savemat(path, names | {"allow_pickle": cell([*entries, {"a": 1}])})
+    expected = read_variables(str(path))
+    monkeypatch.setattr("pickle.loads", None)
+    found = read_matlab(path)
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        own, wanted = (v if isinstance(v, list) else [v] for v in (found[name], value))
+        assert [None if e is None else e.dtype for e in own] == [
+            None if e is None else e.dtype for e in wanted
+        ]
+        for one, other in zip(own, wanted, strict=True):
+            assert one is other is None or assert_array_equal(one, other) is None
+    assert hdf5 or expected["allow_pickle"][-1] is None

@@ -74,7 +74,11 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
     # of a process that is killed from here on, the old folder is left beside
     old = path.with_name(f"{path.name[-100:]}.replaced-{uuid.uuid4().hex[:12]}")
     path.rename(old)
-    work.rename(path)
+    try:
+        work.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
     for name in others:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (old / name).rename(path / name)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._core.arrays import column_chunks, ops_for, to_numpy
+from brainweave._core.arrays import column_chunks, is_torch, ops_for, to_numpy
 from brainweave._core.exceptions import (
     InputError,
     SkippedWarning,
@@ -293,7 +293,7 @@ class PiecewiseAligner(BaseAligner):
             )
             for k in numbers
         )
-        return self._run(function, numbers, names, tasks, log)
+        return self._run(function, numbers, names, tasks, log, arrays=arrays)
 
     def _join_pieces(
         self,
@@ -318,7 +318,8 @@ class PiecewiseAligner(BaseAligner):
 
         pairs = zip(self.aligners_, numbers, strict=True)
         tasks = (task(local, columns[k]) for local, k in pairs)
-        with closing(self._run(join_local, numbers, names, tasks, log)) as joined:
+        run = self._run(join_local, numbers, names, tasks, log, arrays=[samples])
+        with closing(run) as joined:
             maps = dict(joined)
         log.warn()
         return columns, maps, settings
@@ -330,8 +331,12 @@ class PiecewiseAligner(BaseAligner):
         names: list[Any],
         tasks: Iterable[tuple[Any, ...]],
         log: PieceLog,
+        *,
+        arrays: list[Any],
     ) -> Generator[tuple[int, Any]]:
         """Yield the number and result of each piece, in order, from workers."""
+        # a device serves one process
+        own_device = getattr(self.aligner, "device", None) or any(map(is_torch, arrays))
         n_jobs = check_n_jobs(self.n_jobs)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
@@ -341,7 +346,8 @@ class PiecewiseAligner(BaseAligner):
             blas_threads(1),
         ):
             calls = ((function, *task) for task in tasks)
-            outcomes = on_workers(try_piece, calls, n_jobs, n_small=len(numbers))
+            n_small = 0 if own_device else len(numbers)
+            outcomes = on_workers(try_piece, calls, n_jobs, n_small=n_small)
             try:
                 for k, (result, *told) in zip(numbers, outcomes, strict=True):
                     tick()

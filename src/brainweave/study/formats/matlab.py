@@ -1,10 +1,10 @@
 """Read MATLAB files that hold all subjects, in a 3-D array or in a cell of arrays."""
 
-import pickle
 import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,11 +24,13 @@ MatFile: TypeAlias = str | PathLike[str]
 # Seconds after which the reader is stopped, plus one for each of these many bytes.
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
+_NONE = np.empty(0, "V1")  # an entry of a cell that is no array of numbers or text
 _READER = f"""
-import pickle, sys
+import sys
 sys.path[:] = {sys.path!r}
-from {__name__} import read_variables
-pickle.dump(read_variables(sys.argv[1]), sys.stdout.buffer)
+out, sys.stdout = sys.stdout.buffer, sys.stderr  # nothing else may print there
+from {__name__} import write_variables
+write_variables(sys.argv[1], out)
 """
 
 
@@ -135,7 +137,7 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
             command, capture_output=True, timeout=timeout, check=False
         )
         if done.returncode == 0:
-            return dict(pickle.loads(done.stdout))
+            return _received(done.stdout)
         reason = "the reader crashed"
         if done.returncode == 1:  # of an exception, the last line names it
             reason = done.stderr.decode(errors="replace").strip().splitlines()[-1]
@@ -147,8 +149,33 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     )
 
 
+def write_variables(path: str, out: Any) -> None:
+    """Write what :func:`read_matlab` returns as plain arrays: the reader's process."""
+    arrays: Any = {}
+    for name, value in read_variables(path).items():
+        if isinstance(value, list):
+            entries = [_NONE if entry is None else entry for entry in value]
+            arrays |= {f"{i}/{name}": entry for i, entry in enumerate(entries)}
+        else:
+            arrays[f"/{name}"] = value
+    np.savez(out, **arrays)
+
+
+def _received(written: bytes) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    with np.load(BytesIO(written), allow_pickle=False) as file:
+        for key, value in file.items():
+            number, _, name = key.partition("/")
+            if number:
+                entry = None if value.dtype == _NONE.dtype else value
+                content.setdefault(name, []).append(entry)
+            else:
+                content[name] = value
+    return content
+
+
 def read_variables(path: str) -> dict[str, Any]:
-    """Read what :func:`read_matlab` returns, in this process."""
+    """Read the variables of a file, in this process."""
     import h5py
     from scipy.io import loadmat
 
