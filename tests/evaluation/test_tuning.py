@@ -226,3 +226,10 @@ def test_a_candidate_that_cannot_be_is_refused_not_skipped(rng):
     X, y = study_lists(rng)
     with pytest.raises(InputError, match=r"kernel .*'cubic'"):
         GDMCV(energies=(0.5,), kernels=("linear", "cubic")).fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["energies", "kernels", "n_components"])
+def test_a_search_without_candidates_is_refused(rng, name):
+    X, y = study_lists(rng)
+    with pytest.raises(InputError, match="no candidates"):
+        GDMCV(**{name: []}).fit(X, y)

@@ -126,6 +126,9 @@ class GDMCV(BaseAligner):
             "kernel": self.kernels,
             "n_components": np.ravel(np.array(self.n_components, object)).tolist(),
         }
+        for name, own in listed.items():
+            if hasattr(own, "__len__") and not len(own):
+                raise InputError(f"GDMCV has no candidates for {name}; it needs one.")
         settings = list(ParameterGrid(listed))  # refuses what is no list
         for params in settings:
             kernel = params["kernel"]
